@@ -1,0 +1,61 @@
+# Helpers that give every Penstock target the same language level, warnings and sanitizers.
+
+function(penstock_compile_options target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+                                           -Woverloaded-virtual -Werror)
+  if(PENSTOCK_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${PENSTOCK_SANITIZE}
+                                             -fno-omit-frame-pointer)
+    target_link_options(${target} PUBLIC -fsanitize=${PENSTOCK_SANITIZE})
+  endif()
+endfunction()
+
+# penstock_add_library(name SOURCES a.cpp… HEADERS a.h… LINK penstock::tensor… PRIVATE_LINK lib…)
+# makes penstock_<name> with the alias penstock::<name>, included by path from the repository root.
+function(penstock_add_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINK;PRIVATE_LINK" ${ARGN})
+  set(target penstock_${name})
+  if(ARG_SOURCES)
+    add_library(${target} STATIC ${ARG_SOURCES})
+    set(scope PUBLIC)
+    penstock_compile_options(${target})
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  else()
+    add_library(${target} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(penstock::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
+                                    FILES ${ARG_HEADERS})
+  target_link_libraries(${target} ${scope} ${ARG_LINK})
+  if(ARG_PRIVATE_LINK)
+    target_link_libraries(${target} PRIVATE ${ARG_PRIVATE_LINK})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY PENSTOCK_LIBRARIES ${target})
+endfunction()
+
+# penstock_add_test(name SOURCES… LINK… LABEL unit [RANKS n]) makes one GoogleTest executable.
+# RANKS n runs it under mpirun with n processes, which may be more than there are cores.
+function(penstock_add_test name)
+  cmake_parse_arguments(ARG "" "LABEL;RANKS;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  penstock_compile_options(${name})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE
+                             PENSTOCK_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden")
+  if(ARG_RANKS)
+    target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest)
+    add_test(NAME ${name}
+             COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe
+                     --mca mpi_yield_when_idle 1 -n ${ARG_RANKS} $<TARGET_FILE:${name}>)
+  else()
+    target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
+    add_test(NAME ${name} COMMAND ${name})
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+endfunction()
