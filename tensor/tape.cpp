@@ -1,0 +1,243 @@
+#include "tensor/tape.h"
+
+#include <algorithm>
+#include <string>
+
+#include "tensor/error.h"
+#include "tensor/ops/elementwise.h"
+
+namespace penstock::tensor {
+
+bool Backward::wants(int input) const {
+  const Tape::Node& node = tape_.nodes_[node_];
+  const std::int32_t value = tape_.edges_[node.first_edge + static_cast<std::uint32_t>(input)];
+  if (value < 0) return false;
+  return (tape_.values_[static_cast<std::size_t>(value)].slot != nullptr) == weights_;
+}
+
+const Tensor& Backward::grad(int output) const {
+  const Tape::Node& node = tape_.nodes_[node_];
+  return tape_.values_[node.first_value + static_cast<std::uint32_t>(output)].grad;
+}
+
+const Tensor& Backward::saved(int i) const {
+  const Tape::Node& node = tape_.nodes_[node_];
+  return tape_.saved_[node.first_saved + static_cast<std::uint32_t>(i)].tensor;
+}
+
+void Backward::set(int input, Tensor gradient) {
+  const Tape::Node& node = tape_.nodes_[node_];
+  const std::int32_t value = tape_.edges_[node.first_edge + static_cast<std::uint32_t>(input)];
+  if (value < 0) return;
+  if (tape_.pass_ == Tape::Pass::kInput &&
+      tape_.values_[static_cast<std::size_t>(value)].slot != nullptr) {
+    tape_.deferred_.push_back({node_, value, std::move(gradient)});
+    return;
+  }
+  tape_.accumulate(context_, value, std::move(gradient));
+}
+
+Backward::Target Backward::target(int input) {
+  const Tape::Node& node = tape_.nodes_[node_];
+  const std::int32_t value = tape_.edges_[node.first_edge + static_cast<std::uint32_t>(input)];
+  GradSlot* slot = value < 0 ? nullptr : tape_.values_[static_cast<std::size_t>(value)].slot;
+  if (slot == nullptr) {
+    throw InternalError(std::string("[tape] ") + node.name +
+                        " asked for the accumulator of input " + std::to_string(input) +
+                        ", which is not a trained weight");
+  }
+  return {slot->grad, !std::exchange(slot->empty, false)};
+}
+
+void Recorder::save(const Tensor& tensor, SavedFor use) {
+  tape_->saved_.push_back({tensor.detach(), use});
+  ++tape_->nodes_.back().num_saved;
+}
+
+void Recorder::input_grad(GradFn function) {
+  tape_->nodes_.back().input_grad = std::move(function);
+}
+
+void Recorder::weight_grad(GradFn function) {
+  tape_->nodes_.back().weight_grad = std::move(function);
+}
+
+void Recorder::both_grads(const GradFn& function) {
+  input_grad(function);
+  weight_grad(function);
+}
+
+Tensor Tape::input(const Tensor& tensor, bool needs_grad) {
+  Tensor result = tensor.detach();
+  if (!needs_grad || !is_floating(tensor.dtype())) {
+    inputs_.push_back(-1);
+    return result;
+  }
+  result.tape_ = id();
+  result.value_ = static_cast<std::int32_t>(values_.size());
+  inputs_.push_back(result.value_);
+  values_.emplace_back();
+  return result;
+}
+
+Tensor Tape::weight(const Tensor& value, GradSlot* slot) {
+  Tensor result = value.detach();
+  if (slot == nullptr) return result;
+  result.tape_ = id();
+  result.value_ = static_cast<std::int32_t>(values_.size());
+  values_.push_back({slot, {}});
+  return result;
+}
+
+Recorder Tape::record(const char* name, std::span<const Tensor* const> inputs,
+                      std::span<Tensor* const> outputs) {
+  const auto known = [this](const Tensor* input) { return needs_grad(*input); };
+  if (std::none_of(inputs.begin(), inputs.end(), known)) return {};
+  Node node{};
+  node.name = name;
+  node.first_edge = static_cast<std::uint32_t>(edges_.size());
+  node.num_edges = static_cast<std::uint32_t>(inputs.size());
+  for (const Tensor* input : inputs) {
+    const std::int32_t value = needs_grad(*input) ? input->value_ : -1;
+    edges_.push_back(value);
+    if (value < 0) continue;
+    const bool weight = values_[static_cast<std::size_t>(value)].slot != nullptr;
+    (weight ? node.has_weights : node.has_activations) = true;
+  }
+  node.first_value = static_cast<std::uint32_t>(values_.size());
+  node.num_values = static_cast<std::uint32_t>(outputs.size());
+  for (Tensor* output : outputs) {
+    output->tape_ = id();
+    output->value_ = static_cast<std::int32_t>(values_.size());
+    values_.emplace_back();
+  }
+  node.first_saved = static_cast<std::uint32_t>(saved_.size());
+  nodes_.push_back(std::move(node));
+  return Recorder(this);
+}
+
+bool Tape::seed(const Tensor& output, Tensor gradient) {
+  if (!needs_grad(output)) return false;
+  if (gradient.shape() != output.shape()) {
+    throw InvalidArgument("[tape] expected a gradient of the output's shape " +
+                          output.shape().to_string() + ", got " + gradient.shape().to_string());
+  }
+  Value& value = values_[static_cast<std::size_t>(output.value_)];
+  if (value.grad.defined()) {
+    throw InvalidArgument("[tape] this output already has a gradient; seed each output once");
+  }
+  value.grad = std::move(gradient);
+  return true;
+}
+
+void Tape::backward(Context& context) {
+  run(context, Pass::kBoth);
+}
+void Tape::backward_input(Context& context) {
+  run(context, Pass::kInput);
+}
+void Tape::backward_weight(Context& context) {
+  run(context, Pass::kWeight);
+}
+
+void Tape::run(Context& context, Pass pass) {
+  const NoRecord no_record(context);
+  pass_ = pass;
+  for (std::size_t i = nodes_.size(); i-- > 0;) {
+    run_node(context, i, pass);
+    poll(context);
+  }
+}
+
+bool Tape::any_output_grad(const Node& node) const {
+  const auto first = values_.begin() + node.first_value;
+  return std::any_of(first, first + node.num_values,
+                     [](const Value& value) { return value.grad.defined(); });
+}
+
+void Tape::run_node(Context& context, std::size_t index, Pass pass) {
+  const Node& node = nodes_[index];
+  if (any_output_grad(node)) {
+    if (pass != Pass::kWeight && node.has_activations && node.input_grad) {
+      Backward call(*this, context, index, /*weights=*/false);
+      node.input_grad(context, call);
+    }
+    if (pass == Pass::kWeight) apply_deferred(context, index);
+    if (pass != Pass::kInput && node.has_weights && node.weight_grad) {
+      Backward call(*this, context, index, /*weights=*/true);
+      node.weight_grad(context, call);
+    }
+  }
+  drop(node, pass);
+}
+
+void Tape::drop(const Node& node, Pass pass) {
+  const bool keep_for_weights = pass == Pass::kInput && node.has_weights;
+  for (std::uint32_t i = 0; i < node.num_saved; ++i) {
+    Saved& saved = saved_[node.first_saved + i];
+    if (!keep_for_weights || saved.use == SavedFor::kInputGrad) saved.tensor = Tensor();
+  }
+  if (keep_for_weights) return;
+  for (std::uint32_t i = 0; i < node.num_values; ++i) {
+    values_[node.first_value + i].grad = Tensor();
+  }
+}
+
+void Tape::accumulate(Context& context, std::int32_t index, Tensor gradient) {
+  Value& value = values_[static_cast<std::size_t>(index)];
+  if (value.slot != nullptr) {
+    add_into(context, value.slot->grad, gradient, std::exchange(value.slot->empty, false));
+    return;
+  }
+  if (!value.grad.defined()) {
+    value.grad = std::move(gradient);
+  } else if (value.grad.exclusive()) {
+    add_into(context, value.grad, gradient, /*overwrite=*/false);
+  } else {
+    value.grad = add(context, value.grad, gradient);
+  }
+}
+
+void Tape::apply_deferred(Context& context, std::size_t node) {
+  // I walked the nodes downwards, so the list is in W's order too; each entry is used once.
+  for (Deferred& entry : deferred_) {
+    if (entry.node != node || !entry.grad.defined()) continue;
+    accumulate(context, entry.value, std::exchange(entry.grad, Tensor()));
+  }
+}
+
+Tensor Tape::take_input_grad(std::size_t i) {
+  if (i >= inputs_.size()) {
+    throw InvalidArgument("[tape] input " + std::to_string(i) + " of " +
+                          std::to_string(inputs_.size()) + " was never registered");
+  }
+  const std::int32_t value = inputs_[i];
+  if (value < 0) return {};
+  return std::exchange(values_[static_cast<std::size_t>(value)].grad, Tensor());
+}
+
+void Tape::reset() {
+  nodes_.clear();
+  edges_.clear();
+  values_.clear();
+  saved_.clear();
+  inputs_.clear();
+  deferred_.clear();
+  generation_ = (generation_ + 1) & 0xffffu;
+}
+
+std::vector<const char*> Tape::node_names() const {
+  std::vector<const char*> names;
+  names.reserve(nodes_.size());
+  for (const Node& node : nodes_) names.push_back(node.name);
+  return names;
+}
+
+Recorder record(Context& context, const char* name, std::initializer_list<const Tensor*> inputs,
+                std::initializer_list<Tensor*> outputs) {
+  if (context.tape == nullptr) return {};
+  return context.tape->record(name, {inputs.begin(), inputs.size()},
+                              {outputs.begin(), outputs.size()});
+}
+
+}  // namespace penstock::tensor

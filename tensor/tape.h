@@ -1,0 +1,192 @@
+// The tape: automatic differentiation by a list of the operations that a layer's forward ran.
+//
+// A node has two gradient functions. The input-gradient function gives the gradients of its
+// activations; the weight-gradient function adds to the accumulators of its weights. Running both,
+// node by node in reverse, is the full backward (B). Running all input functions first (I) and all
+// weight functions later (W), in the same order, gives the same bits: a schedule may put W where
+// the pipeline would idle.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace penstock::tensor {
+
+// The gradient accumulator of one use of one weight. Owned by the model; it outlives the tape.
+struct GradSlot {
+  Tensor grad;        // shape of the weight; its own dtype
+  bool empty = true;  // nothing added since the last optimizer step: the next add overwrites
+};
+
+// Which of a node's functions needs a saved tensor; it is dropped as soon as that one has run.
+enum class SavedFor : std::uint8_t { kInputGrad, kWeightGrad, kBoth };
+
+// What a gradient function sees of its node. In the input-gradient function wants(i) is true for
+// the activations that need a gradient; in the weight-gradient function for the weights that do,
+// so one function may serve as both.
+class Backward {
+ public:
+  bool wants(int input) const;
+  // Gradient of an output; undefined when none flowed there (at least one is defined).
+  const Tensor& grad(int output = 0) const;
+  // The i-th tensor given to Recorder::save.
+  const Tensor& saved(int i) const;
+  // Hands over the gradient of an input (shape of the input). The tape adds it up; the tensor may
+  // share storage with grad().
+  void set(int input, Tensor gradient);
+  // For a weight: the accumulator itself, so that a kernel can add in one pass. The caller must
+  // write all of it: grad = value when accumulate is false, grad += value when it is true.
+  struct Target {
+    Tensor grad;
+    bool accumulate;
+  };
+  Target target(int input);
+
+ private:
+  friend class Tape;
+  Backward(Tape& tape, Context& context, std::size_t node, bool weights)
+      : tape_(tape), context_(context), node_(node), weights_(weights) {}
+  Tape& tape_;
+  Context& context_;
+  std::size_t node_;
+  bool weights_;
+};
+
+// Small captures (two words) stay inside of the std::function and cost no allocation.
+using GradFn = std::function<void(Context&, Backward&)>;
+
+// Fills in the node that Tape::record opened; converts to false when nothing needs a gradient.
+class Recorder {
+ public:
+  Recorder() = default;
+  explicit operator bool() const { return tape_ != nullptr; }
+  void save(const Tensor& tensor, SavedFor use = SavedFor::kInputGrad);
+  void input_grad(GradFn function);
+  void weight_grad(GradFn function);
+  // Registers one function for both passes; it asks wants() what to compute.
+  void both_grads(const GradFn& function);
+
+ private:
+  friend class Tape;
+  explicit Recorder(Tape* tape) : tape_(tape) {}
+  Tape* tape_ = nullptr;
+};
+
+// One micro batch's record on one chunk. Not thread-safe; belongs to one rank.
+class Tape {
+ public:
+  Tape() = default;
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  // --- leaves
+  // Registers an input of the chunk. The result is what the layers must use. Without needs_grad
+  // the tensor stays unknown to the tape and take_input_grad gives an undefined tensor.
+  Tensor input(const Tensor& tensor, bool needs_grad);
+  // Registers a use of a weight. slot is null for a frozen one; else slot->grad is defined and has
+  // the weight's shape. The slot is borrowed until reset().
+  Tensor weight(const Tensor& value, GradSlot* slot);
+  // True when a gradient will be computed for this tensor.
+  bool needs_grad(const Tensor& tensor) const { return tensor.tape_ == id() && tensor.value_ >= 0; }
+
+  // --- recording, by the operations (see record() below)
+  Recorder record(const char* name, std::span<const Tensor* const> inputs,
+                  std::span<Tensor* const> outputs);
+
+  // --- backward
+  // Gives the gradient of an output of the chunk (shape of the output). False, and nothing
+  // happens, when the output needs none.
+  bool seed(const Tensor& output, Tensor gradient);
+  void backward(Context& context);         // B
+  void backward_input(Context& context);   // I
+  void backward_weight(Context& context);  // W, after I
+  // The gradient of the i-th input registered; undefined when it needs none or none flowed.
+  Tensor take_input_grad(std::size_t i);
+
+  // Forgets everything; keeps the capacity of its lists, so steady state allocates nothing here.
+  void reset();
+  std::size_t num_nodes() const { return nodes_.size(); }
+  // Names of the recorded operations, in order: for tests and messages.
+  std::vector<const char*> node_names() const;
+
+ private:
+  friend class Backward;
+  friend class Recorder;
+  struct Value {
+    GradSlot* slot = nullptr;  // set for weights
+    Tensor grad;
+  };
+  struct Saved {
+    Tensor tensor;
+    SavedFor use;
+  };
+  struct Node {
+    const char* name;
+    GradFn input_grad;
+    GradFn weight_grad;
+    std::uint32_t first_edge, num_edges;    // inputs, in edges_
+    std::uint32_t first_value, num_values;  // outputs, in values_
+    std::uint32_t first_saved, num_saved;
+    bool has_activations, has_weights;  // among the inputs that need a gradient
+  };
+  struct Deferred {  // a weight's gradient that an input function made during I
+    std::size_t node;
+    std::int32_t value;
+    Tensor grad;
+  };
+  enum class Pass : std::uint8_t { kBoth, kInput, kWeight };
+
+  // Addresses have their upper 16 bits clear: the generation tells this life from an earlier one.
+  std::uint64_t id() const { return reinterpret_cast<std::uint64_t>(this) + (generation_ << 48); }
+  void run(Context& context, Pass pass);
+  void run_node(Context& context, std::size_t index, Pass pass);
+  bool any_output_grad(const Node& node) const;
+  void drop(const Node& node, Pass pass);
+  void accumulate(Context& context, std::int32_t value, Tensor gradient);
+  void apply_deferred(Context& context, std::size_t node);
+
+  std::vector<Node> nodes_;
+  std::vector<std::int32_t> edges_;
+  std::vector<Value> values_;
+  std::vector<Saved> saved_;
+  std::vector<std::int32_t> inputs_;
+  std::vector<Deferred> deferred_;
+  std::uint64_t generation_ = 1;
+  Pass pass_ = Pass::kBoth;
+};
+
+// Opens a node on the context's tape, when it has one and any input needs a gradient; outputs
+// become known to the tape. Operations call this after computing their outputs:
+//
+//   Tensor y = …;
+//   if (Recorder node = record(context, "tanh", {&x}, {&y})) {
+//     node.save(y);
+//     node.input_grad([](Context& c, Backward& b) { b.set(0, tanh_grad(c, b.saved(0), b.grad()));
+//     });
+//   }
+Recorder record(Context& context, const char* name, std::initializer_list<const Tensor*> inputs,
+                std::initializer_list<Tensor*> outputs);
+
+// Switches recording off in a scope, and back on at its end.
+class NoRecord {
+ public:
+  explicit NoRecord(Context& context)
+      : context_(context), tape_(std::exchange(context.tape, nullptr)) {}
+  ~NoRecord() { context_.tape = tape_; }
+  NoRecord(const NoRecord&) = delete;
+  NoRecord& operator=(const NoRecord&) = delete;
+
+ private:
+  Context& context_;
+  Tape* tape_;
+};
+
+}  // namespace penstock::tensor
