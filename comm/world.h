@@ -1,0 +1,64 @@
+// World: one rank's view of all ranks of a run, its control plane, and how a run fails.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "comm/communicator.h"
+#include "comm/error.h"
+#include "tensor/context.h"
+
+namespace penstock::comm {
+
+struct WorldOptions {
+  double timeout_seconds = 300.0;  // of every single wait
+};
+
+// Two kinds: "local" (ranks are threads of one process; nothing is copied between them) and "mpi"
+// (ranks are processes). A World belongs to its rank's thread, which makes all calls; abort() may
+// be called from any thread of the rank.
+class World : public tensor::Progress {
+ public:
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  virtual std::string_view kind() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Ranks on this rank's host, and this rank's place among them.
+  virtual int host_size() const = 0;
+  virtual int host_rank() const = 0;
+  // The communicator of all ranks, owned by the world.
+  virtual Communicator& all() = 0;
+  double timeout_seconds() const { return options_.timeout_seconds; }
+
+  // Moves pending work on; returns at once when there is none. Throws PeerLost after an abort by
+  // any rank.
+  void poll() override = 0;
+
+  // Tells every rank why this one cannot go on, and waits for none. The first cause wins. From then
+  // on every wait on every rank throws PeerLost, and the world is only fit to be destroyed.
+  virtual void abort(const FailureCause& cause) noexcept = 0;
+  virtual bool aborted() const noexcept = 0;
+  // Ends an orderly run; collective. Not called after an abort.
+  virtual void close() = 0;
+  // For tools that cannot go on: ends the processes of all ranks with this status.
+  [[noreturn]] virtual void kill_job(int status) noexcept = 0;
+
+ protected:
+  explicit World(const WorldOptions& options) : options_(options) {}
+  WorldOptions options_;
+};
+
+// Runs fn on `ranks` threads of this process, each with its own World, and waits for all. When a
+// rank throws, the others are aborted, and the first exception is rethrown here.
+void run_local(int ranks, const WorldOptions& options, const std::function<void(World&)>& fn);
+
+// The world of this process under mpirun or another MPI launcher. Initialises MPI; at most one per
+// process. Throws Unsupported, naming PENSTOCK_MPI, when built without MPI.
+std::unique_ptr<World> make_mpi_world(const WorldOptions& options);
+// True when this build has MPI and the process was started by an MPI launcher.
+bool launched_by_mpi();
+
+}  // namespace penstock::comm
