@@ -1,0 +1,44 @@
+// What a layer's forward sees beside its inputs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "model/parameter.h"
+#include "tensor/context.h"
+#include "tensor/tape.h"
+
+namespace penstock::comm {
+class Communicator;
+}
+
+namespace penstock::model {
+
+// Extends the context of operations with the place of this forward in the model and the run. The
+// Stage fills it in before each layer. `random` is keyed for the layer; operations that draw count
+// random.call up.
+struct Context : tensor::Context {
+  using tensor::Context::Context;
+
+  bool training = true;          // false in evaluation: dropout is off
+  std::int64_t micro_batch = 0;  // within the batch, of this replica
+  // Global sample id of each row of the micro batch; what random numbers of a row are keyed by.
+  std::span<const std::int64_t> sample_ids;
+  std::int64_t layer = 0;                     // global layer index
+  comm::Communicator* model_group = nullptr;  // tensor-parallel peers; null when there are none
+  // The accumulators of the layer use that runs now, by Parameter::index; empty when no gradient
+  // is wanted.
+  std::span<tensor::GradSlot> slots;
+
+  // The parameter's value, known to the tape so that it receives its gradient. A layer calls this
+  // for each weight it uses, each time.
+  tensor::Tensor weight(const Parameter& parameter) {
+    if (tape == nullptr) return parameter.value;
+    const bool train = parameter.trainable && !slots.empty();
+    return tape->weight(parameter.value, train ? &slots[parameter.index] : nullptr);
+  }
+};
+
+}  // namespace penstock::model

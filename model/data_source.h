@@ -1,0 +1,36 @@
+// Where samples come from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace penstock::model {
+
+// Host tensors whose first axis is rows, one row per sample.
+struct MicroBatch {
+  std::vector<tensor::Tensor> inputs;
+  std::vector<tensor::Tensor> labels;
+  std::vector<std::int64_t> ids;  // global sample id of each row, unique over epochs
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
+};
+
+// Samples in one global order, the same for every copy of the source on any rank. Each loading
+// rank owns a source and seeks to the rows that are its own. Not thread-safe.
+class DataSource {
+ public:
+  virtual ~DataSource() = default;
+  // The next rows of the order; fewer only at its end, nullopt when none are left.
+  virtual std::optional<MicroBatch> next(std::int64_t rows) = 0;
+  // Samples from the beginning of the order to what next() would give. A source that repeats counts
+  // on through its epochs.
+  virtual std::int64_t position() const = 0;
+  virtual void seek(std::int64_t position) = 0;
+  // Samples left from position() to the end of the order; nullopt when it never ends.
+  virtual std::optional<std::int64_t> remaining() const = 0;
+};
+
+}  // namespace penstock::model

@@ -1,0 +1,30 @@
+// Loss: what the last stage computes from outputs and labels.
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/context.h"
+#include "tensor/tensor.h"
+
+namespace penstock::model {
+
+struct LossResult {
+  tensor::Tensor loss;  // scalar; the mean over what weight() counts
+  std::vector<std::pair<std::string, tensor::Tensor>> extras;  // named scalars, averaged alike
+};
+
+// Stateless, so that one Loss may serve ranks that are threads of one process.
+class Loss {
+ public:
+  virtual ~Loss() = default;
+  virtual LossResult forward(Context& context, std::span<const tensor::Tensor> outputs,
+                             std::span<const tensor::Tensor> labels) const = 0;
+  // This micro batch's share in the mean over micro batches and replicas: sum(w·loss)/sum(w). By
+  // default the rows of the first label.
+  virtual double weight(std::span<const tensor::Tensor> labels) const;
+};
+
+}  // namespace penstock::model

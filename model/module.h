@@ -1,0 +1,51 @@
+// The model as a list of layer specs: what every rank holds, and of which it builds its own part.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/layer.h"
+#include "model/loss.h"
+
+namespace penstock::model {
+
+// Another forward for a tied layer's weights: a head that multiplies by the embedding table.
+using TiedForward =
+    std::function<std::vector<Tensor>(Layer& layer, Context& context, std::span<const Tensor>)>;
+
+// Builds one layer, on the stage that owns it. Copyable.
+struct LayerSpec {
+  std::string type;  // what partition "type:regex" matches, such as "Linear"
+  std::function<std::unique_ptr<Layer>()> build;
+  std::string tie_key;  // not empty: shares all parameters with the other layers of this key
+  TiedForward forward;  // empty: Layer::forward
+  bool frozen = false;  // all parameters of this layer are frozen
+};
+
+// layer<Linear>("Linear", 16, 16)
+template <class L, class... Args>
+LayerSpec layer(std::string type, Args... args) {
+  return {std::move(type), [args...] { return std::make_unique<L>(args...); }, {}, {}, false};
+}
+
+// tied_layer<Embedding>("wte", "Embedding", nullptr, vocabulary, width). Each use of a key must
+// build the same parameters; the first use in global layer order owns them.
+template <class L, class... Args>
+LayerSpec tied_layer(std::string key, std::string type, TiedForward forward, Args... args) {
+  LayerSpec spec = layer<L>(std::move(type), args...);
+  spec.tie_key = std::move(key);
+  spec.forward = std::move(forward);
+  return spec;
+}
+
+struct Module {
+  std::vector<LayerSpec> layers;
+  std::shared_ptr<const Loss> loss;  // shared: stateless, and serves ranks on several threads
+};
+
+}  // namespace penstock::model

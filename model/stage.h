@@ -1,0 +1,85 @@
+// Stage: the layers [begin, end) of a module as one rank holds them, with weights and gradients.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <regex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/module.h"
+
+namespace penstock::model {
+
+struct StageOptions {
+  std::uint64_t seed = 1234;
+  std::vector<std::string> frozen_patterns;  // regexes, searched in logical parameter names
+  tensor::DType dtype = tensor::DType::kF32;
+};
+
+// A weight that this stage holds, once, whatever the number of its uses.
+struct StageParameter {
+  std::string name;  // logical: "<global layer>.<parameter>" or "tied_modules.<key>.<parameter>"
+  Parameter* parameter = nullptr;
+  std::string tie_key;            // empty when untied
+  std::int64_t first_layer = 0;   // global index of the first layer of the model that uses it
+  std::vector<std::size_t> uses;  // indices into slots(); empty when frozen; more than one if tied
+};
+
+// The gradient accumulator of one use of one weight.
+struct StageSlot {
+  std::int64_t layer = 0;     // global layer index of the use
+  std::size_t parameter = 0;  // into parameters()
+};
+
+// Weights lie in one allocation and gradients in another, cut into segments: untied first, then
+// tied, one per use. Every tensor starts at a multiple of 256 bytes; padding belongs to none.
+class Stage {
+ public:
+  // Builds the layers and gives them memory; draws the initial weights. Throws InvalidArgument for
+  // ties whose uses differ, or names that clash.
+  Stage(const Module& module, std::int64_t begin, std::int64_t end, const StageOptions& options,
+        const tensor::Context& context);
+
+  std::int64_t begin() const { return begin_; }
+  std::int64_t end() const { return end_; }
+
+  // Runs the layers in order. The context's tape, mode, micro batch and sample ids are the
+  // caller's; layer, slots and random key are set here. with_grads false: weights are constants.
+  std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs, bool with_grads);
+
+  std::span<const StageParameter> parameters() const { return parameters_; }
+  std::span<const StageSlot> slot_info() const { return slot_info_; }
+  std::span<tensor::GradSlot> slots() { return slots_; }
+  // All untied gradients as one flat tensor, in slot order (with padding); undefined when none.
+  // What ReduceGrads reduces in one piece. Empty slots must be zeroed first (zero_empty_slots).
+  Tensor untied_grads() const { return untied_grads_; }
+  // Writes zeros into slots that nothing was added to, so that all may be reduced.
+  void zero_empty_slots(const tensor::Context& context);
+  // Marks every slot empty: the next gradient overwrites. Costs nothing.
+  void clear_grads();
+
+  // Elements of this stage's parameters, tied ones included.
+  std::int64_t num_elements() const;
+
+ private:
+  struct Use {
+    std::int64_t layer;
+    Layer* object;
+    TiedForward forward;
+    std::size_t first_slot, num_slots;  // by Parameter::index
+  };
+
+  std::int64_t begin_, end_;
+  StageOptions options_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<Use> uses_;
+  std::vector<StageParameter> parameters_;
+  std::vector<StageSlot> slot_info_;
+  std::vector<tensor::GradSlot> slots_;
+  Tensor untied_grads_;
+};
+
+}  // namespace penstock::model
