@@ -1,0 +1,74 @@
+#include "schedule/grid.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace penstock::schedule {
+namespace {
+
+char letter(Opcode opcode) {
+  if (opcode == Opcode::kBackwardInput) return 'I';
+  if (opcode == Opcode::kBackwardWeight) return 'W';
+  return name(opcode).front();
+}
+
+using Row = std::vector<std::string>;
+
+Row row_of(const Schedule& schedule) {
+  Row row = {"rank " + std::to_string(schedule.rank().value)};
+  for (std::int64_t step = 0; step < schedule.num_steps(); ++step) {
+    row.push_back(grid_cell(schedule, step));
+  }
+  return row;
+}
+
+Row header(std::size_t num_columns) {
+  Row row = {"step"};
+  while (row.size() < num_columns) row.push_back(std::to_string(row.size() - 1));
+  return row;
+}
+
+std::vector<std::size_t> column_widths(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  return widths;
+}
+
+}  // namespace
+
+std::string grid_cell(const Schedule& schedule, std::int64_t step) {
+  Step instructions;
+  schedule.emit(step, instructions);
+  std::string cell;
+  for (const Instruction& instruction : instructions) {
+    if (lane(instruction.opcode) != Lane::kCompute) continue;
+    if (!cell.empty()) cell += '+';
+    cell += letter(instruction.opcode);
+    if (!has(operands(instruction.opcode), Operands::kMicroBatch)) continue;
+    cell += std::to_string(instruction.micro_batch.value);
+    if (schedule.num_chunks() > 1) cell += "c" + std::to_string(instruction.chunk.value);
+  }
+  return cell.empty() ? "." : cell;
+}
+
+std::string to_grid(std::span<const std::unique_ptr<Schedule>> schedules) {
+  std::vector<Row> rows = {{}};
+  for (const auto& schedule : schedules) rows.push_back(row_of(*schedule));
+  rows.front() = header(std::ranges::max(rows, {}, &Row::size).size());
+
+  const std::vector<std::size_t> widths = column_widths(rows);
+  std::string out;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      out += row[i];
+      if (i + 1 < row.size()) out.append(widths[i] - row[i].size() + (i == 0 ? 2 : 1), ' ');
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+}  // namespace penstock::schedule

@@ -1,0 +1,174 @@
+// The Schedule interface: arguments, ranges, the stage map, identity.
+#include "schedule/schedule.h"
+
+#include <iterator>
+#include <ranges>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "schedule/deepspeed.h"
+#include "tests/schedule/streams.h"
+
+namespace penstock::schedule {
+namespace {
+
+static_assert(std::input_iterator<StepRange::Iterator>);
+static_assert(std::ranges::input_range<StepRange>);
+static_assert(std::ranges::sized_range<StepRange>);
+static_assert(std::is_same_v<std::ranges::range_reference_t<StepRange>, const Step&>);
+
+// A schedule as a user may write one: two chunks on each rank, the stages in a V, a split backward.
+class VShaped final : public Schedule {
+ public:
+  explicit VShaped(const ScheduleArgs& args) : Schedule("v_shaped", args) {}
+  std::int64_t num_steps() const override { return 3; }
+
+ private:
+  void do_emit(std::int64_t step, std::vector<Instruction>& out) const override {
+    constexpr Opcode kPasses[] = {Opcode::kForwardPass, Opcode::kBackwardInput,
+                                  Opcode::kBackwardWeight};
+    out.push_back(instruction(kPasses[step], ChunkId{1}, MicroBatchId{0}, BufferId{0}));
+  }
+  int do_num_pipe_buffers(ChunkId chunk) const override { return 1 + chunk.value; }
+  StageId do_stage_of(ChunkId chunk) const override {
+    return StageId{chunk.value == 0 ? rank().value : 2 * num_ranks() - 1 - rank().value};
+  }
+  PipeRank do_rank_of(StageId stage) const override {
+    return PipeRank{std::min(stage.value, 2 * num_ranks() - 1 - stage.value)};
+  }
+};
+
+// Chunks, but the stage map that a schedule has by default.
+class Looped final : public Schedule {
+ public:
+  explicit Looped(const ScheduleArgs& args) : Schedule("looped", args) {}
+  std::int64_t num_steps() const override { return 0; }
+
+ private:
+  void do_emit(std::int64_t, std::vector<Instruction>&) const override {}
+  int do_num_pipe_buffers(ChunkId) const override { return 0; }
+};
+
+TEST(Schedule, EmitAppends) {
+  const TrainSchedule schedule({.ranks = 1, .micro_batches = 1});
+  Step out;
+  schedule.emit(0, out);
+  schedule.emit(0, out);
+  EXPECT_EQ(count(out, Opcode::kForwardPass), 2);
+}
+
+TEST(Schedule, RefusesStepsChunksAndStagesOutOfRange) {
+  const TrainSchedule schedule({.ranks = 2, .micro_batches = 3, .rank = PipeRank{1}});
+  Step out;
+  EXPECT_EQ(error_of([&] { schedule.emit(8, out); }),
+            "[schedule 1f1b] step 8 does not exist; expected 0 to 7");
+  EXPECT_THROW(schedule.emit(-1, out), ScheduleError);
+  EXPECT_TRUE(out.empty());
+  EXPECT_EQ(error_of([&] { schedule.num_pipe_buffers(ChunkId{1}); }),
+            "[schedule 1f1b] chunk 1 does not exist; expected 0 to 0");
+  EXPECT_THROW(schedule.stage_of(ChunkId{}), ScheduleError);
+  EXPECT_EQ(error_of([&] { schedule.rank_of(StageId{2}); }),
+            "[schedule 1f1b] stage 2 does not exist; expected 0 to 1");
+  EXPECT_EQ(error_of([] {
+              Step none;
+              Looped({}).emit(0, none);
+            }),
+            "[schedule looped] step 0 does not exist; there are none");
+}
+
+TEST(Schedule, RefusesArgumentsInConfigTerms) {
+  EXPECT_EQ(error_of([] { TrainSchedule({.ranks = 0}); }),
+            "[schedule 1f1b] pipeline.stages is 0; expected 1 or more; set it in the config");
+  EXPECT_NE(error_of([] {
+              InferenceSchedule({.micro_batches = -4});
+            }).find("gradient_accumulation_steps is -4; expected 1 or more"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { VShaped({.chunks = 0}); }).find("pipeline.chunks is 0"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { TrainSchedule({.chunks = 2}); }).find("pipeline.chunks is 2; expected 1"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of([] { DataParallelSchedule({.ranks = 2}); }).find("pipeline.stages is 2; expected 1"),
+      std::string::npos);
+  EXPECT_NE(error_of([] {
+              TrainSchedule({.ranks = 4, .rank = PipeRank{4}});
+            }).find("pipe rank 4 does not exist; expected 0 to 3"),
+            std::string::npos);
+  EXPECT_NE(error_of([] {
+              VShaped({.ranks = 65536, .chunks = 65536});
+            }).find("pipeline.stages 65536 times pipeline.chunks 65536"),
+            std::string::npos);
+}
+
+TEST(Schedule, StagesGoRoundTheRanksByDefault) {
+  for (int rank = 0; rank < 4; ++rank) {
+    const Looped schedule({.ranks = 4, .chunks = 3, .rank = PipeRank{rank}});
+    EXPECT_EQ(schedule.num_stages(), 12);
+    for (int chunk = 0; chunk < 3; ++chunk) {
+      const StageId stage = schedule.stage_of(ChunkId{chunk});
+      EXPECT_EQ(stage.value, 4 * chunk + rank);
+      EXPECT_EQ(schedule.rank_of(stage), PipeRank{rank});
+    }
+  }
+}
+
+TEST(Schedule, OfOnesOwnMayPlaceItsStages) {
+  const VShaped schedule({.ranks = 4, .chunks = 2, .rank = PipeRank{0}});
+  EXPECT_EQ(schedule.stage_of(ChunkId{1}), StageId{7});
+  EXPECT_EQ(schedule.rank_of(StageId{6}), PipeRank{1});
+  EXPECT_TRUE(schedule.is_first_stage(ChunkId{0}));
+  EXPECT_TRUE(schedule.is_last_stage(ChunkId{1}));
+  EXPECT_EQ(schedule.num_pipe_buffers(ChunkId{1}), 2);
+  EXPECT_EQ(to_text(schedule),
+            "0: ForwardPass(c1 m0 b0)\n1: BackwardInput(c1 m0 b0)\n2: BackwardWeight(c1 m0 b0)\n");
+}
+
+TEST(StepRange, YieldsEachStepOnce) {
+  const TrainSchedule schedule({.ranks = 3, .micro_batches = 5, .rank = PipeRank{1}});
+  std::int64_t index = 0;
+  for (const std::vector<Instruction>& step : steps(schedule)) {
+    EXPECT_EQ(step, emitted(schedule, index));
+    ++index;
+  }
+  EXPECT_EQ(index, schedule.num_steps());
+  EXPECT_EQ(steps(schedule).size(), 14u);
+}
+
+TEST(StepRange, WorksWithStandardViewsAndEmptySchedules) {
+  const TrainSchedule schedule({.ranks = 2, .micro_batches = 2});
+  std::vector<std::size_t> sizes;
+  for (const Step& step : steps(schedule) | std::views::take(4)) sizes.push_back(step.size());
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{2, 1, 2, 3}));
+
+  const Looped empty({});
+  EXPECT_TRUE(std::ranges::empty(steps(empty)));
+  for (const Step& step : steps(empty)) FAIL() << to_text(std::vector{step});
+}
+
+// FNV-1a of the documented bytes, computed by a separate program.
+TEST(Hash, IsTheDocumentedFunction) {
+  EXPECT_EQ(hash(TrainSchedule({.ranks = 4, .micro_batches = 8})), 0x7ee90a785451f4aau);
+  EXPECT_EQ(hash(VShaped({.ranks = 2, .micro_batches = 3, .chunks = 2})), 0x1b2126703f56ca70u);
+}
+
+TEST(Hash, IsEqualOnAllRanksAndDifferentForAnythingElse) {
+  std::set<std::uint64_t> hashes;
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    for (int m = 1; m <= 8; ++m) {
+      const auto train = hash(TrainSchedule({.ranks = ranks, .micro_batches = m}));
+      for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_EQ(hash(TrainSchedule({.ranks = ranks, .micro_batches = m, .rank = PipeRank{rank}})),
+                  train);
+      }
+      hashes.insert(train);
+      hashes.insert(hash(InferenceSchedule({.ranks = ranks, .micro_batches = m})));
+      hashes.insert(hash(VShaped({.ranks = ranks, .micro_batches = m, .chunks = 2})));
+      hashes.insert(hash(Looped({.ranks = ranks, .micro_batches = m, .chunks = 2})));
+    }
+  }
+  EXPECT_EQ(hashes.size(), 4u * 4u * 8u);
+}
+
+}  // namespace
+}  // namespace penstock::schedule
