@@ -49,7 +49,7 @@ std::string grid_cell(const Schedule& schedule, std::int64_t step) {
     cell += letter(instruction.opcode);
     if (!has(operands(instruction.opcode), Operands::kMicroBatch)) continue;
     cell += std::to_string(instruction.micro_batch.value);
-    if (schedule.num_chunks() > 1) cell += "c" + std::to_string(instruction.chunk.value);
+    if (schedule.num_chunks() > 1) cell.append("c").append(std::to_string(instruction.chunk.value));
   }
   return cell.empty() ? "." : cell;
 }

@@ -86,17 +86,17 @@ class LineParser {
     Instruction parsed;
     parsed.opcode = *opcode;
     first_operand_ = true;
-    parse_operand(*opcode, Operands::kChunk, "c", parsed.chunk);
-    parse_operand(*opcode, Operands::kMicroBatch, "m", parsed.micro_batch);
-    parse_operand(*opcode, Operands::kBuffer, "b", parsed.buffer);
+    parse_operand(*opcode, Operands::kChunk, " c", parsed.chunk);
+    parse_operand(*opcode, Operands::kMicroBatch, " m", parsed.micro_batch);
+    parse_operand(*opcode, Operands::kBuffer, " b", parsed.buffer);
     if (!take(")")) fail("\")\": " + std::string(name(*opcode)) + " has no more operands");
     return parsed;
   }
 
   template <class IdType>
-  void parse_operand(Opcode opcode, Operands operand, std::string_view letter, IdType& id) {
+  void parse_operand(Opcode opcode, Operands operand, std::string_view spaced, IdType& id) {
     if (!has(operands(opcode), operand)) return;
-    const std::string prefix = (first_operand_ ? "" : " ") + std::string(letter);
+    const std::string prefix(spaced.substr(first_operand_ ? 1 : 0));
     first_operand_ = false;
     if (!take(prefix)) {
       fail("\"" + prefix + "\" and a number, an operand of " + std::string(name(opcode)));

@@ -143,7 +143,6 @@ TEST(StepRange, WorksWithStandardViewsAndEmptySchedules) {
 
   const Looped empty({});
   EXPECT_TRUE(std::ranges::empty(steps(empty)));
-  for (const Step& step : steps(empty)) FAIL() << to_text(std::vector{step});
 }
 
 // FNV-1a of the documented bytes, computed by a separate program.

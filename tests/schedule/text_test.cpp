@@ -107,7 +107,8 @@ std::string mutate(std::string text, std::mt19937& random) {
   const auto below = [&random](std::size_t n) {
     return std::uniform_int_distribution<std::size_t>(0, n - 1)(random);
   };
-  constexpr std::string_view kAlphabet = "0123456789cmb()| :\n-+.FORWARDpass\0\xff";
+  using namespace std::string_view_literals;
+  constexpr std::string_view kAlphabet = "0123456789cmb()| :\n-+.FORWARDpass\0\xff"sv;
   if (text.empty()) return std::string(1, kAlphabet[below(kAlphabet.size())]);
   const std::size_t at = below(text.size());
   switch (below(5)) {
@@ -148,7 +149,7 @@ TEST(Text, RandomChangesAreRefusedOrPrintBackUnchanged) {
     }
   }
   // Both ways out are taken: cut at a line's end or another digit is a program, most are not.
-  EXPECT_GT(accepted, 500);
+  EXPECT_GT(accepted, 100);
   EXPECT_GT(refused, 10000);
 }
 
