@@ -128,6 +128,13 @@ Tensor Tensor::detach() const {
   return result;
 }
 
+Tensor Tensor::shell() const {
+  Tensor result = *this;
+  result.storage_.reset();
+  result.offset_ = 0;
+  return result;
+}
+
 std::string Tensor::to_string() const {
   if (!defined()) return "an undefined tensor";
   return std::string(name_of(dtype_)) + " " + shape_.to_string() + " on " + device().to_string();

@@ -70,6 +70,9 @@ class Tensor {
   Tensor rows(std::int64_t begin, std::int64_t end) const;
   // The same tensor, unknown to any tape.
   Tensor detach() const;
+  // Shape, dtype and tape value without the elements: what an output leaves behind once it was
+  // sent, for Tape::seed.
+  Tensor shell() const;
 
   const std::shared_ptr<Storage>& storage() const { return storage_; }
   std::size_t byte_offset() const { return offset_; }
