@@ -3,18 +3,24 @@
 function(penstock_compile_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-                                           -Woverloaded-virtual -Werror)
+                                           -Woverloaded-virtual)
+  if(PENSTOCK_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
   if(PENSTOCK_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${PENSTOCK_SANITIZE}
-                                             -fno-omit-frame-pointer)
+                                             -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(${target} PUBLIC -fsanitize=${PENSTOCK_SANITIZE})
   endif()
 endfunction()
 
-# penstock_add_library(name SOURCES a.cpp… HEADERS a.h… LINK penstock::tensor… PRIVATE_LINK lib…)
+# penstock_add_library(name SOURCES a.cpp… HEADERS a.h… LINK penstock::tensor… PRIVATE_LINK lib…
+#                      HEADER_ONLY lib…)
 # makes penstock_<name> with the alias penstock::<name>, included by path from the repository root.
+# HEADERS are the public ones, which are installed; HEADER_ONLY libraries are used by the sources
+# alone, so that who links the installed archive does not need them.
 function(penstock_add_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;HEADERS;LINK;PRIVATE_LINK;HEADER_ONLY" ${ARGN})
   set(target penstock_${name})
   if(ARG_SOURCES)
     add_library(${target} STATIC ${ARG_SOURCES})
@@ -23,6 +29,7 @@ function(penstock_add_library name)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   else()
     add_library(${target} INTERFACE)
+    target_compile_features(${target} INTERFACE cxx_std_20)
     set(scope INTERFACE)
   endif()
   add_library(penstock::${name} ALIAS ${target})
@@ -33,11 +40,24 @@ function(penstock_add_library name)
   if(ARG_PRIVATE_LINK)
     target_link_libraries(${target} PRIVATE ${ARG_PRIVATE_LINK})
   endif()
+  foreach(library IN LISTS ARG_HEADER_ONLY)
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${library}>)
+  endforeach()
   set_property(GLOBAL APPEND PROPERTY PENSTOCK_LIBRARIES ${target})
 endfunction()
 
-# penstock_add_test(name SOURCES… LINK… LABEL unit [RANKS n]) makes one GoogleTest executable.
-# RANKS n runs it under mpirun with n processes, which may be more than there are cores.
+# penstock_add_tool(name SOURCES… LINK…) makes one command-line program, which is installed.
+function(penstock_add_tool name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  penstock_compile_options(${name})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY PENSTOCK_TOOL_TARGETS ${name})
+endfunction()
+
+# penstock_add_test(name SOURCES… LINK… LABEL unit [RANKS n] [TIMEOUT seconds]) makes one GoogleTest
+# executable. RANKS n runs it under mpirun with n processes, which may be more than there are cores.
 function(penstock_add_test name)
   cmake_parse_arguments(ARG "" "LABEL;RANKS;TIMEOUT" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -50,9 +70,13 @@ function(penstock_add_test name)
     add_test(NAME ${name}
              COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe
                      --mca mpi_yield_when_idle 1 -n ${ARG_RANKS} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   else()
     target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})
+  endif()
+  if(ARG_LABEL STREQUAL "multi")  # ranks as threads: as much work as two unit tests
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
