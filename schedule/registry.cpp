@@ -15,11 +15,13 @@ std::unique_ptr<Schedule> make(const ScheduleArgs& args) {
 }
 
 constexpr std::array kSchedules = {
-    ScheduleInfo{TrainSchedule::kName, "one forward, one backward in turn (DeepSpeed's order)",
+    ScheduleInfo{TrainSchedule::kName, "one forward, one backward in turn (DeepSpeed's stream)",
                  "pipeline.chunks = 1", true, make<TrainSchedule>},
-    ScheduleInfo{InferenceSchedule::kName, "forward only, two buffers (DeepSpeed's order)",
-                 "pipeline.chunks = 1", false, make<InferenceSchedule>},
-    ScheduleInfo{DataParallelSchedule::kName, "the whole model on each rank, one buffer",
+    ScheduleInfo{InferenceSchedule::kName,
+                 "forward passes in a row, two buffers (DeepSpeed's stream)", "pipeline.chunks = 1",
+                 false, make<InferenceSchedule>},
+    ScheduleInfo{DataParallelSchedule::kName,
+                 "the whole model on one stage, one buffer (DeepSpeed's stream)",
                  "pipeline.stages = 1, pipeline.chunks = 1, no tied layers", true,
                  make<DataParallelSchedule>},
 };

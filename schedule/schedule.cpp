@@ -12,8 +12,7 @@ std::string where(std::string_view name) {
 
 void require_positive(std::string_view name, const char* key, int value) {
   if (value >= 1) return;
-  throw ScheduleError(where(name) + key + " is " + std::to_string(value) +
-                      "; expected 1 or more; set it in the config");
+  throw ScheduleError(where(name) + key + " is " + std::to_string(value) + "; expected 1 or more");
 }
 
 // `what` 7 is not one of the `count` that there are.

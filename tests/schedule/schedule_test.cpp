@@ -79,7 +79,7 @@ TEST(Schedule, RefusesStepsChunksAndStagesOutOfRange) {
 
 TEST(Schedule, RefusesArgumentsInConfigTerms) {
   EXPECT_EQ(error_of([] { TrainSchedule({.ranks = 0}); }),
-            "[schedule 1f1b] pipeline.stages is 0; expected 1 or more; set it in the config");
+            "[schedule 1f1b] pipeline.stages is 0; expected 1 or more");
   EXPECT_NE(error_of([] {
               InferenceSchedule({.micro_batches = -4});
             }).find("gradient_accumulation_steps is -4; expected 1 or more"),
