@@ -51,8 +51,9 @@ TEST(PenstockSchedule, ListsEverySchedule) {
   const ToolResult result = run("list");
   EXPECT_EQ(result.status, 0);
   for (const auto& info : schedule::registered_schedules()) {
-    EXPECT_NE(("\n" + result.out).find("\n" + std::string(info.name) + " "), std::string::npos);
-    EXPECT_NE(result.out.find(info.constraints), std::string::npos);
+    const std::size_t name = result.out.find(std::string(info.name) + " ");
+    ASSERT_NE(name, std::string::npos) << info.name;
+    EXPECT_NE(result.out.find(info.constraints, name), std::string::npos) << info.name;
   }
 }
 
