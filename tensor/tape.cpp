@@ -12,7 +12,8 @@ bool Backward::wants(int input) const {
   const Tape::Node& node = tape_.nodes_[node_];
   const std::int32_t value = tape_.edges_[node.first_edge + static_cast<std::uint32_t>(input)];
   if (value < 0) return false;
-  return (tape_.values_[static_cast<std::size_t>(value)].slot != nullptr) == weights_;
+  const bool weight = tape_.values_[static_cast<std::size_t>(value)].slot != nullptr;
+  return weight == weights_ || (weight && !node.weight_grad);
 }
 
 const Tensor& Backward::grad(int output) const {
@@ -52,6 +53,14 @@ Backward::Target Backward::target(int input) {
 void Recorder::save(const Tensor& tensor, SavedFor use) {
   tape_->saved_.push_back({tensor.detach(), use});
   ++tape_->nodes_.back().num_saved;
+}
+
+void Recorder::save_for(int input, const Tensor& tensor) {
+  const Tape::Node& node = tape_->nodes_.back();
+  const std::int32_t value = tape_->edges_[node.first_edge + static_cast<std::uint32_t>(input)];
+  if (value < 0) return save({});
+  const bool weight = tape_->values_[static_cast<std::size_t>(value)].slot != nullptr;
+  save(tensor, weight ? SavedFor::kWeightGrad : SavedFor::kInputGrad);
 }
 
 void Recorder::input_grad(GradFn function) {
@@ -158,7 +167,8 @@ bool Tape::any_output_grad(const Node& node) const {
 void Tape::run_node(Context& context, std::size_t index, Pass pass) {
   const Node& node = nodes_[index];
   if (any_output_grad(node)) {
-    if (pass != Pass::kWeight && node.has_activations && node.input_grad) {
+    const bool input = node.input_grad && (node.has_activations || !node.weight_grad);
+    if (pass != Pass::kWeight && input) {
       Backward call(*this, context, index, /*weights=*/false);
       node.input_grad(context, call);
     }

@@ -31,7 +31,8 @@ enum class SavedFor : std::uint8_t { kInputGrad, kWeightGrad, kBoth };
 
 // What a gradient function sees of its node. In the input-gradient function wants(i) is true for
 // the activations that need a gradient; in the weight-gradient function for the weights that do,
-// so one function may serve as both.
+// so one function may serve as both. For a node without a weight-gradient function the
+// input-gradient function answers for its weights too.
 class Backward {
  public:
   bool wants(int input) const;
@@ -69,6 +70,10 @@ class Recorder {
   Recorder() = default;
   explicit operator bool() const { return tape_ != nullptr; }
   void save(const Tensor& tensor, SavedFor use = SavedFor::kInputGrad);
+  // Saves a tensor that the gradient of one input alone needs, for the pass that computes it. When
+  // that input needs no gradient an undefined tensor takes the place, so that the numbering of
+  // Backward::saved stays and the memory is not held.
+  void save_for(int input, const Tensor& tensor);
   void input_grad(GradFn function);
   void weight_grad(GradFn function);
   // Registers one function for both passes; it asks wants() what to compute.

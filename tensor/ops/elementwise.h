@@ -1,5 +1,8 @@
 // Elementwise operations. Floating inputs of one call share a dtype (f32 or f64 on the CPU).
 // Each is differentiable through the tape unless said otherwise.
+//
+// Errors of all: InvalidArgument for shapes, dtypes or devices that do not fit; Unsupported for a
+// dtype or a device that has no kernel.
 #pragma once
 
 #include "tensor/context.h"
@@ -7,11 +10,25 @@
 
 namespace penstock::tensor {
 
-// a + b. b has a's shape, or a's trailing dimensions (a bias over rows), or one element.
+// a + b, a - b, a · b, a ÷ b. b has a's shape, or a's trailing dimensions (a bias over rows), or
+// one element. The result has a's shape.
 Tensor add(Context& context, const Tensor& a, const Tensor& b);
+Tensor sub(Context& context, const Tensor& a, const Tensor& b);
+Tensor mul(Context& context, const Tensor& a, const Tensor& b);
+Tensor div(Context& context, const Tensor& a, const Tensor& b);
+
+// x · factor; the factor is rounded to x's dtype first.
+Tensor scale(Context& context, const Tensor& x, double factor);
+
+Tensor exp(Context& context, const Tensor& x);
+// Natural logarithm: -infinity at 0, NaN below.
+Tensor log(Context& context, const Tensor& x);
+Tensor sqrt(Context& context, const Tensor& x);
 
 // accumulator = value (overwrite) or accumulator += value, elementwise, converting value to the
-// accumulator's dtype; equal shapes. Writes in place and is not recorded.
+// accumulator's dtype; equal shapes. Writes in place and is not recorded. Overwriting works for
+// every dtype; adding for f32 and f64 accumulators. Throws InvalidArgument when the accumulator's
+// storage was given to send.
 void add_into(Context& context, Tensor& accumulator, const Tensor& value, bool overwrite);
 
 }  // namespace penstock::tensor

@@ -1,0 +1,27 @@
+// CPU kernels of the elementwise operations. Callers have checked shapes and dtypes.
+#pragma once
+
+#include "tensor/context.h"
+#include "tensor/ops/elementwise_kind.h"
+#include "tensor/tensor.h"
+
+namespace penstock::tensor::cpu {
+
+// out[i] = kind(x[i]); f32 or f64; out may be x.
+void unary(const Context& context, const char* op, UnaryKind kind, const Tensor& x,
+           const Tensor& out);
+
+// out[i] = kind(a[i], b[i mod b.numel()]): b has a's elements, or those of its trailing dimensions,
+// or one. f32 or f64; out has a's shape and may be a or b.
+void binary(const Context& context, const char* op, BinaryKind kind, const Tensor& a,
+            const Tensor& b, const Tensor& out);
+
+// out[i] = x[i] · factor; out may be x.
+void scale(const Context& context, const char* op, const Tensor& x, double factor,
+           const Tensor& out);
+
+// accumulator[i] = value[i] (overwrite) or += value[i], converted to the accumulator's dtype.
+void add_into(const Context& context, const Tensor& accumulator, const Tensor& value,
+              bool overwrite);
+
+}  // namespace penstock::tensor::cpu

@@ -1,0 +1,49 @@
+// Checks that every operation makes before it computes, so that errors read alike. For the
+// operations' .cpp files; nothing here is part of the public interface.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include "tensor/context.h"
+#include "tensor/error.h"
+#include "tensor/tensor.h"
+
+namespace penstock::tensor {
+
+// Every tensor is defined and lies on the device where the context computes.
+void check_placed(const char* op, const Context& context, std::initializer_list<const Tensor*> all);
+
+// The tensors are floating and share one dtype, and check_placed holds.
+void check_floating(const char* op, const Context& context,
+                    std::initializer_list<const Tensor*> all);
+
+void check_same_shape(const char* op, const Tensor& a, const Tensor& b);
+
+// The storage may be written: it was not given to send.
+void check_writable(const char* op, const Tensor& target);
+
+// "[op] expected …, got …" as InvalidArgument.
+[[noreturn]] void throw_invalid(const char* op, const std::string& expected,
+                                const std::string& got);
+
+// True when the CPU kernel must run, false on the meta device, which computes nothing. Throws
+// Unsupported, naming the operation, for a device that has no kernel.
+bool on_cpu(const char* op, const Context& context);
+
+// Unsupported: the CPU computes in f32 and f64 alone.
+[[noreturn]] void throw_cpu_dtype(const char* op, DType dtype);
+
+// Calls function with a float or a double, which stands for the dtype.
+template <class Function>
+void for_cpu_dtype(const char* op, DType dtype, Function&& function) {
+  if (dtype == DType::kF32) {
+    function(float{});
+  } else if (dtype == DType::kF64) {
+    function(double{});
+  } else {
+    throw_cpu_dtype(op, dtype);
+  }
+}
+
+}  // namespace penstock::tensor
