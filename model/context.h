@@ -28,8 +28,8 @@ struct Context : tensor::Context {
   std::span<const std::int64_t> sample_ids;
   std::int64_t layer = 0;                     // global layer index
   comm::Communicator* model_group = nullptr;  // tensor-parallel peers; null when there are none
-  // The accumulators of the layer use that runs now, by Parameter::index; empty when no gradient
-  // is wanted.
+  // The accumulators of the layer use that runs now, by Parameter::slot; empty when no gradient is
+  // wanted.
   std::span<tensor::GradSlot> slots;
 
   // The parameter's value, known to the tape so that it receives its gradient. A layer calls this
@@ -37,7 +37,7 @@ struct Context : tensor::Context {
   tensor::Tensor weight(const Parameter& parameter) {
     if (tape == nullptr) return parameter.value;
     const bool train = parameter.trainable && !slots.empty();
-    return tape->weight(parameter.value, train ? &slots[parameter.index] : nullptr);
+    return tape->weight(parameter.value, train ? &slots[parameter.slot] : nullptr);
   }
 };
 

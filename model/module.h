@@ -48,4 +48,14 @@ struct Module {
   std::shared_ptr<const Loss> loss;  // shared: stateless, and serves ranks on several threads
 };
 
+// "layer 3 (Linear)": how messages name a layer.
+std::string layer_label(const Module& module, std::int64_t layer);
+
+// The name of a parameter in the whole model, which no grid changes: "<layer>.<parameter>", or
+// "tied_modules.<key>.<parameter>" for a tied layer.
+std::string logical_name(const Module& module, std::int64_t layer, const std::string& parameter);
+
+// Builds one layer. Throws InvalidArgument, naming the layer, when its spec cannot.
+std::unique_ptr<Layer> build_layer(const Module& module, std::int64_t layer);
+
 }  // namespace penstock::model

@@ -29,7 +29,8 @@ struct Parameter {
   InitRule init;
   bool trainable = true;  // false: frozen; has no gradient slot and no optimizer state
   std::size_t index = 0;  // among the parameters of the outermost layer
-  tensor::Tensor value;   // undefined until a Stage gives it memory
+  std::size_t slot = 0;   // among its trainable ones; set by the Stage
+  tensor::Tensor value;   // undefined until a Stage gives it memory; then written in place only
 };
 
 }  // namespace penstock::model

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <regex>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,10 +34,11 @@ struct StageSlot {
 
 // Weights lie in one allocation and gradients in another, cut into segments: untied first, then
 // tied, one per use. Every tensor starts at a multiple of 256 bytes; padding belongs to none.
+// Within each segment the order is that of the layers and their parameters.
 class Stage {
  public:
   // Builds the layers and gives them memory; draws the initial weights. Throws InvalidArgument for
-  // ties whose uses differ, or names that clash.
+  // ties whose uses differ, or a frozen pattern that matches no parameter of the whole model.
   Stage(const Module& module, std::int64_t begin, std::int64_t end, const StageOptions& options,
         const tensor::Context& context);
 
@@ -48,6 +47,8 @@ class Stage {
 
   // Runs the layers in order. The context's tape, mode, micro batch and sample ids are the
   // caller's; layer, slots and random key are set here. with_grads false: weights are constants.
+  // What a layer throws names the layer: "layer 3 (Linear): ..."; errors of Penstock's own kinds
+  // keep their type, others become tensor::Error with the original nested.
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs, bool with_grads);
 
   std::span<const StageParameter> parameters() const { return parameters_; }
@@ -67,14 +68,14 @@ class Stage {
  private:
   struct Use {
     std::int64_t layer;
-    Layer* object;
+    std::string label;  // "layer 3 (Linear)"
+    std::unique_ptr<Layer> object;
     TiedForward forward;
-    std::size_t first_slot, num_slots;  // by Parameter::index
+    std::size_t first_slot = 0, num_slots = 0;  // by Parameter::slot
   };
+  class Builder;
 
   std::int64_t begin_, end_;
-  StageOptions options_;
-  std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<Use> uses_;
   std::vector<StageParameter> parameters_;
   std::vector<StageSlot> slot_info_;

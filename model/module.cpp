@@ -1,0 +1,42 @@
+#include "model/module.h"
+
+#include "tensor/error.h"
+
+namespace penstock::model {
+
+namespace {
+
+const LayerSpec& spec_at(const Module& module, std::int64_t layer) {
+  return module.layers.at(static_cast<std::size_t>(layer));
+}
+
+}  // namespace
+
+std::string layer_label(const Module& module, std::int64_t layer) {
+  return "layer " + std::to_string(layer) + " (" + spec_at(module, layer).type + ")";
+}
+
+std::string logical_name(const Module& module, std::int64_t layer, const std::string& parameter) {
+  const LayerSpec& spec = spec_at(module, layer);
+  if (spec.tie_key.empty()) return std::to_string(layer) + "." + parameter;
+  return "tied_modules." + spec.tie_key + "." + parameter;
+}
+
+std::unique_ptr<Layer> build_layer(const Module& module, std::int64_t layer) {
+  const LayerSpec& spec = spec_at(module, layer);
+  if (!spec.build) {
+    throw tensor::InvalidArgument(layer_label(module, layer) + ": its spec has no build function");
+  }
+  std::unique_ptr<Layer> result;
+  try {
+    result = spec.build();
+  } catch (const tensor::InvalidArgument& error) {
+    throw tensor::InvalidArgument(layer_label(module, layer) + ": " + error.what());
+  }
+  if (result == nullptr) {
+    throw tensor::InvalidArgument(layer_label(module, layer) + ": its build function gave null");
+  }
+  return result;
+}
+
+}  // namespace penstock::model

@@ -1,0 +1,40 @@
+#include "model/name_patterns.h"
+
+#include <algorithm>
+
+#include "tensor/error.h"
+
+namespace penstock::model {
+
+NamePatterns::NamePatterns(std::span<const std::string> patterns)
+    : patterns_(patterns.begin(), patterns.end()) {
+  for (const std::string& pattern : patterns_) {
+    try {
+      regexes_.emplace_back(pattern);
+    } catch (const std::regex_error& error) {
+      throw tensor::InvalidArgument("[frozen_parameters] \"" + pattern +
+                                    "\" is not a regular expression: " + error.what());
+    }
+  }
+}
+
+bool NamePatterns::matches(const std::string& name) const {
+  return std::any_of(regexes_.begin(), regexes_.end(),
+                     [&name](const std::regex& regex) { return std::regex_search(name, regex); });
+}
+
+void NamePatterns::check_used(std::span<const std::string> names) const {
+  for (std::size_t i = 0; i < patterns_.size(); ++i) {
+    const bool used = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return std::regex_search(name, regexes_[i]);
+    });
+    if (used) continue;
+    throw tensor::InvalidArgument(
+        "[frozen_parameters] \"" + patterns_[i] + "\" matches none of the model's " +
+        std::to_string(names.size()) + " parameters" +
+        (names.empty() ? "" : ", whose names are like \"" + names.front() + "\"") +
+        "; correct or remove it");
+  }
+}
+
+}  // namespace penstock::model
