@@ -15,6 +15,7 @@ struct Id {
   constexpr Id() = default;
   explicit constexpr Id(std::int32_t index) : value(index) {}
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy takes the 0 that <=> is compared to for one.
   friend constexpr auto operator<=>(const Id&, const Id&) = default;
 
   std::int32_t value = kNone;

@@ -9,6 +9,7 @@
 
 namespace penstock::schedule {
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that GoogleTest looks for.
 inline void PrintTo(const Instruction& instruction, std::ostream* out) {
   *out << to_text(instruction);
 }
