@@ -1,6 +1,7 @@
 #include "tensor/tape.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "tensor/error.h"
@@ -30,8 +31,14 @@ void Backward::set(int input, Tensor gradient) {
   const Tape::Node& node = tape_.nodes_[node_];
   const std::int32_t value = tape_.edges_[node.first_edge + static_cast<std::uint32_t>(input)];
   if (value < 0) return;
-  if (tape_.pass_ == Tape::Pass::kInput &&
-      tape_.values_[static_cast<std::size_t>(value)].slot != nullptr) {
+  const Tape::Value& target = tape_.values_[static_cast<std::size_t>(value)];
+  const bool weight = target.slot != nullptr;
+  const bool fits = gradient.defined() && gradient.shape() == target.shape &&
+                    (weight || gradient.dtype() == target.dtype);
+  if (!fits) {
+    tape_.throw_gradient(node.name, target, gradient);
+  }
+  if (weight && tape_.pass_ == Tape::Pass::kInput) {
     tape_.deferred_.push_back({node_, value, std::move(gradient)});
     return;
   }
@@ -76,25 +83,35 @@ void Recorder::both_grads(const GradFn& function) {
   weight_grad(function);
 }
 
+// A tape may come to lie where another one was, so its lives are counted from the time of its
+// birth: a tensor that the other one knew is not mistaken for one of its own.
+Tape::Tape()
+    : generation_(
+          static_cast<std::uint32_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
+}
+
+void Tape::make_known(Tensor& tensor, GradSlot* slot) {
+  tensor.tape_ = this;
+  tensor.generation_ = generation_;
+  tensor.value_ = static_cast<std::int32_t>(values_.size());
+  values_.push_back({tensor.shape(), tensor.dtype(), slot, {}});
+}
+
 Tensor Tape::input(const Tensor& tensor, bool needs_grad) {
   Tensor result = tensor.detach();
-  if (!needs_grad || !is_floating(tensor.dtype())) {
-    inputs_.push_back(-1);
-    return result;
-  }
-  result.tape_ = id();
-  result.value_ = static_cast<std::int32_t>(values_.size());
+  if (needs_grad && is_floating(tensor.dtype())) make_known(result, nullptr);
   inputs_.push_back(result.value_);
-  values_.emplace_back();
   return result;
 }
 
 Tensor Tape::weight(const Tensor& value, GradSlot* slot) {
   Tensor result = value.detach();
   if (slot == nullptr) return result;
-  result.tape_ = id();
-  result.value_ = static_cast<std::int32_t>(values_.size());
-  values_.push_back({slot, {}});
+  if (!slot->grad.defined() || slot->grad.shape() != value.shape()) {
+    throw InvalidArgument("[tape] expected a gradient accumulator of the weight's shape, " +
+                          value.to_string() + ", got " + slot->grad.to_string());
+  }
+  make_known(result, slot);
   return result;
 }
 
@@ -115,11 +132,7 @@ Recorder Tape::record(const char* name, std::span<const Tensor* const> inputs,
   }
   node.first_value = static_cast<std::uint32_t>(values_.size());
   node.num_values = static_cast<std::uint32_t>(outputs.size());
-  for (Tensor* output : outputs) {
-    output->tape_ = id();
-    output->value_ = static_cast<std::int32_t>(values_.size());
-    values_.emplace_back();
-  }
+  for (Tensor* output : outputs) make_known(*output, nullptr);
   node.first_saved = static_cast<std::uint32_t>(saved_.size());
   nodes_.push_back(std::move(node));
   return Recorder(this);
@@ -127,11 +140,14 @@ Recorder Tape::record(const char* name, std::span<const Tensor* const> inputs,
 
 bool Tape::seed(const Tensor& output, Tensor gradient) {
   if (!needs_grad(output)) return false;
-  if (gradient.shape() != output.shape()) {
-    throw InvalidArgument("[tape] expected a gradient of the output's shape " +
-                          output.shape().to_string() + ", got " + gradient.shape().to_string());
-  }
   Value& value = values_[static_cast<std::size_t>(output.value_)];
+  if (gradient.shape() != value.shape || gradient.dtype() != value.dtype) {
+    throw_gradient("seed", value, gradient);
+  }
+  if (value.slot != nullptr) {
+    throw InvalidArgument("[tape] a weight itself is an output of the chunk, " +
+                          output.to_string() + "; pass it through an operation first");
+  }
   if (value.grad.defined()) {
     throw InvalidArgument("[tape] this output already has a gradient; seed each output once");
   }
@@ -152,10 +168,12 @@ void Tape::backward_weight(Context& context) {
 void Tape::run(Context& context, Pass pass) {
   const NoRecord no_record(context);
   pass_ = pass;
+  next_deferred_ = 0;
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     run_node(context, i, pass);
     poll(context);
   }
+  if (pass == Pass::kWeight) deferred_.clear();
 }
 
 bool Tape::any_output_grad(const Node& node) const {
@@ -166,7 +184,9 @@ bool Tape::any_output_grad(const Node& node) const {
 
 void Tape::run_node(Context& context, std::size_t index, Pass pass) {
   const Node& node = nodes_[index];
-  if (any_output_grad(node)) {
+  const bool reached = any_output_grad(node);
+  if (reached) {
+    // Without a weight function the input function answers for the weights, even if alone.
     const bool input = node.input_grad && (node.has_activations || !node.weight_grad);
     if (pass != Pass::kWeight && input) {
       Backward call(*this, context, index, /*weights=*/false);
@@ -178,11 +198,12 @@ void Tape::run_node(Context& context, std::size_t index, Pass pass) {
       node.weight_grad(context, call);
     }
   }
-  drop(node, pass);
+  drop(node, pass == Pass::kInput && reached && node.has_weights);
 }
 
-void Tape::drop(const Node& node, Pass pass) {
-  const bool keep_for_weights = pass == Pass::kInput && node.has_weights;
+// Lets go of what the node will not need again: everything, or all but what its weight function
+// needs.
+void Tape::drop(const Node& node, bool keep_for_weights) {
   for (std::uint32_t i = 0; i < node.num_saved; ++i) {
     Saved& saved = saved_[node.first_saved + i];
     if (!keep_for_weights || saved.use == SavedFor::kInputGrad) saved.tensor = Tensor();
@@ -209,9 +230,10 @@ void Tape::accumulate(Context& context, std::int32_t index, Tensor gradient) {
 }
 
 void Tape::apply_deferred(Context& context, std::size_t node) {
-  // I walked the nodes downwards, so the list is in W's order too; each entry is used once.
-  for (Deferred& entry : deferred_) {
-    if (entry.node != node || !entry.grad.defined()) continue;
+  // I and W walk the nodes in one order, so the entries of a node come next or not at all.
+  for (; next_deferred_ < deferred_.size(); ++next_deferred_) {
+    Deferred& entry = deferred_[next_deferred_];
+    if (entry.node != node) break;
     accumulate(context, entry.value, std::exchange(entry.grad, Tensor()));
   }
 }
@@ -233,7 +255,13 @@ void Tape::reset() {
   saved_.clear();
   inputs_.clear();
   deferred_.clear();
-  generation_ = (generation_ + 1) & 0xffffu;
+  ++generation_;
+}
+
+void Tape::throw_gradient(const char* who, const Value& value, const Tensor& got) const {
+  throw InvalidArgument("[tape] " + std::string(who) + " gave a gradient of " + got.to_string() +
+                        "; expected " + std::string(name_of(value.dtype)) + " " +
+                        value.shape.to_string() + ", as the value that it is for");
 }
 
 std::vector<const char*> Tape::node_names() const {

@@ -88,7 +88,7 @@ class Recorder {
 // One micro batch's record on one chunk. Not thread-safe; belongs to one rank.
 class Tape {
  public:
-  Tape() = default;
+  Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -97,17 +97,19 @@ class Tape {
   // the tensor stays unknown to the tape and take_input_grad gives an undefined tensor.
   Tensor input(const Tensor& tensor, bool needs_grad);
   // Registers a use of a weight. slot is null for a frozen one; else slot->grad is defined and has
-  // the weight's shape. The slot is borrowed until reset().
+  // the weight's shape (InvalidArgument otherwise). The slot is borrowed until reset().
   Tensor weight(const Tensor& value, GradSlot* slot);
   // True when a gradient will be computed for this tensor.
-  bool needs_grad(const Tensor& tensor) const { return tensor.tape_ == id() && tensor.value_ >= 0; }
+  bool needs_grad(const Tensor& tensor) const {
+    return tensor.tape_ == this && tensor.generation_ == generation_;
+  }
 
   // --- recording, by the operations (see record() below)
   Recorder record(const char* name, std::span<const Tensor* const> inputs,
                   std::span<Tensor* const> outputs);
 
   // --- backward
-  // Gives the gradient of an output of the chunk (shape of the output). False, and nothing
+  // Gives the gradient of an output of the chunk (its shape and dtype). False, and nothing
   // happens, when the output needs none.
   bool seed(const Tensor& output, Tensor gradient);
   void backward(Context& context);         // B
@@ -126,7 +128,9 @@ class Tape {
   friend class Backward;
   friend class Recorder;
   struct Value {
-    GradSlot* slot = nullptr;  // set for weights
+    Shape shape;
+    DType dtype;
+    GradSlot* slot;  // set for weights
     Tensor grad;
   };
   struct Saved {
@@ -149,14 +153,14 @@ class Tape {
   };
   enum class Pass : std::uint8_t { kBoth, kInput, kWeight };
 
-  // Addresses have their upper 16 bits clear: the generation tells this life from an earlier one.
-  std::uint64_t id() const { return reinterpret_cast<std::uint64_t>(this) + (generation_ << 48); }
+  void make_known(Tensor& tensor, GradSlot* slot);
   void run(Context& context, Pass pass);
   void run_node(Context& context, std::size_t index, Pass pass);
   bool any_output_grad(const Node& node) const;
-  void drop(const Node& node, Pass pass);
+  void drop(const Node& node, bool keep_for_weights);
   void accumulate(Context& context, std::int32_t value, Tensor gradient);
   void apply_deferred(Context& context, std::size_t node);
+  [[noreturn]] void throw_gradient(const char* who, const Value& value, const Tensor& got) const;
 
   std::vector<Node> nodes_;
   std::vector<std::int32_t> edges_;
@@ -164,7 +168,8 @@ class Tape {
   std::vector<Saved> saved_;
   std::vector<std::int32_t> inputs_;
   std::vector<Deferred> deferred_;
-  std::uint64_t generation_ = 1;
+  std::size_t next_deferred_ = 0;
+  std::uint32_t generation_;  // tells this life of the tape from earlier ones
   Pass pass_ = Pass::kBoth;
 };
 

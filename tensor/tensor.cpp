@@ -123,7 +123,7 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
 
 Tensor Tensor::detach() const {
   Tensor result = *this;
-  result.tape_ = 0;
+  result.tape_ = nullptr;
   result.value_ = -1;
   return result;
 }

@@ -90,8 +90,10 @@ class Tensor {
   std::size_t offset_ = 0;
   Shape shape_;
   DType dtype_ = DType::kF32;
-  // Which tape knows this tensor, and as which value; set by the tape alone.
-  std::uint64_t tape_ = 0;
+  // Which tape knows this tensor, in which of its lives, and as which value; set by the tape alone
+  // and never followed.
+  const Tape* tape_ = nullptr;
+  std::uint32_t generation_ = 0;
   std::int32_t value_ = -1;
 };
 
