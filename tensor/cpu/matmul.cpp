@@ -1,0 +1,98 @@
+#include "tensor/cpu/matmul.h"
+
+#include <algorithm>
+
+#include "tensor/ops/check.h"
+#include "tensor/parallel.h"
+
+namespace penstock::tensor::cpu {
+
+namespace {
+
+std::int64_t ceil_div(std::int64_t size, std::int64_t part) {
+  return (size + part - 1) / part;
+}
+
+// How one product is cut for threads. The BLAS copies the rows of a once per column of tiles and
+// the columns of b once per row of tiles, so tiles are as large as the work allows.
+struct Tiling {
+  std::int64_t rows, cols;  // of a tile
+
+  explicit Tiling(const GemmShape& shape)
+      : rows(std::min<std::int64_t>(shape.m, 512)), cols(std::min<std::int64_t>(shape.n, 4096)) {
+    constexpr std::int64_t kTiles = 4;
+    constexpr std::int64_t kMinSide = 256;
+    while (ceil_div(shape.m, rows) * ceil_div(shape.n, cols) < kTiles) {
+      std::int64_t& side = rows > cols ? rows : cols;
+      if (side < 2 * kMinSide) break;
+      side = ceil_div(ceil_div(side, 2), 64) * 64;
+    }
+  }
+};
+
+template <class T>
+void fill_rows(Matrix<T> out, std::int64_t rows, const T* row, std::int64_t cols) {
+  for (std::int64_t i = 0; i < rows; ++i) std::copy_n(row, cols, out.data + i * out.stride);
+}
+
+template <class T>
+struct Operands {
+  const T* a;
+  const T* b;
+  const T* bias;  // null: none
+  T* c;
+};
+
+// Rows [row, row + tile.m) and columns [col, col + tile.n) of c, which has shape.n columns.
+template <class T>
+void compute_tile(const GemmShape& shape, const Operands<T>& x, std::int64_t row, std::int64_t col,
+                  const Tiling& tiling, bool accumulate) {
+  GemmShape tile = shape;
+  tile.m = std::min(tiling.rows, shape.m - row);
+  tile.n = std::min(tiling.cols, shape.n - col);
+  const Matrix<const T> a = shape.transpose_a ? Matrix<const T>{x.a + row, shape.m}
+                                              : Matrix<const T>{x.a + row * shape.k, shape.k};
+  const Matrix<const T> b = shape.transpose_b ? Matrix<const T>{x.b + col * shape.k, shape.k}
+                                              : Matrix<const T>{x.b + col, shape.n};
+  const Matrix<T> c = {x.c + row * shape.n + col, shape.n};
+  // The BLAS would write zeros first, so starting from the bias instead costs nothing.
+  if (x.bias != nullptr) fill_rows(c, tile.m, x.bias + col, tile.n);
+  gemm(tile, a, b, accumulate || x.bias != nullptr, c);
+}
+
+template <class T>
+void run(const Context& context, std::int64_t batch, const GemmShape& shape, const Operands<T>& x,
+         bool accumulate) {
+  const Tiling tiling(shape);
+  const std::int64_t tile_cols = ceil_div(shape.n, tiling.cols);
+  const std::int64_t tiles = ceil_div(shape.m, tiling.rows) * tile_cols;
+  // Small products are grouped, so that handing out a chunk costs less than its work.
+  constexpr std::int64_t kChunkWork = 1 << 18;
+  const std::int64_t work = std::max<std::int64_t>(shape.m * shape.n * shape.k, 1);
+  const std::int64_t group = tiles > 1 ? 1 : std::max<std::int64_t>(kChunkWork / work, 1);
+  parallel_chunks(context, batch * tiles, group, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t product = i / tiles;
+      const std::int64_t tile = i % tiles;
+      const Operands<T> part = {x.a + product * shape.m * shape.k,
+                                x.b + product * shape.k * shape.n, x.bias,
+                                x.c + product * shape.m * shape.n};
+      compute_tile(shape, part, tile / tile_cols * tiling.rows, tile % tile_cols * tiling.cols,
+                   tiling, accumulate);
+    }
+  });
+}
+
+}  // namespace
+
+void matmul(const Context& context, const char* op, std::int64_t batch, const GemmShape& shape,
+            const Tensor& a, const Tensor& b, const Tensor* bias, bool accumulate,
+            const Tensor& c) {
+  if (c.numel() == 0) return;
+  for_cpu_dtype(op, c.dtype(), [&]<class T>(T) {
+    const T* bias_data = bias == nullptr ? nullptr : bias->data<T>();
+    run<T>(context, batch, shape, {a.data<T>(), b.data<T>(), bias_data, c.data<T>()}, accumulate);
+  });
+}
+
+}  // namespace penstock::tensor::cpu

@@ -1,0 +1,195 @@
+#include "tensor/ops/matmul.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <string>
+
+#include "tensor/cpu/matmul.h"
+#include "tensor/ops/check.h"
+#include "tensor/ops/elementwise.h"
+#include "tensor/ops/reduce.h"
+#include "tensor/tape.h"
+
+namespace penstock::tensor {
+
+namespace {
+
+using cpu::GemmShape;
+
+// The elements of the first `axes` dimensions taken as one.
+std::int64_t leading(const Shape& shape, int axes) {
+  const auto dims = shape.dims().first(static_cast<std::size_t>(axes));
+  return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// `batch` products op(a)·op(b) of one shape.
+struct Product {
+  const char* op;
+  std::int64_t batch;
+  GemmShape shape;
+  const Tensor& a;
+  const Tensor& b;
+};
+
+void compute(Context& context, const Product& product, const Tensor* bias, bool accumulate,
+             const Tensor& out) {
+  if (!on_cpu(product.op, context)) return;
+  cpu::matmul(context, product.op, product.batch, product.shape, product.a, product.b, bias,
+              accumulate, out);
+}
+
+// Makes a product the gradient of an input: for the tape, or in the weights' pass in the weight's
+// accumulator, straight away when that has the product's dtype.
+void give_gradient(Context& context, Backward& node, bool weights, int input, const Shape& shape,
+                   const Product& product) {
+  Backward::Target target{};
+  if (weights) target = node.target(input);
+  const bool direct = weights && target.grad.dtype() == product.a.dtype();
+  const Tensor gradient = direct ? target.grad : Tensor::empty(context, shape, product.a.dtype());
+  compute(context, product, nullptr, direct && target.accumulate, gradient);
+  if (!weights) {
+    node.set(input, gradient);
+  } else if (!direct) {
+    add_into(context, target.grad, gradient, !target.accumulate);
+  }
+}
+
+void check_linear(const Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  WeightLayout layout) {
+  check_floating("linear", context, {&x, &weight});
+  const bool out_in = layout == WeightLayout::kOutIn;
+  if (weight.shape().rank() != 2) {
+    throw_invalid("linear", out_in ? "a weight [out, in]" : "a weight [in, out]",
+                  weight.shape().to_string());
+  }
+  const std::int64_t in = weight.dim(out_in ? 1 : 0);
+  const std::int64_t out = weight.dim(out_in ? 0 : 1);
+  if (x.shape().rank() == 0 || x.dim(-1) != in) {
+    throw_invalid("linear",
+                  "x's last dimension to be " + std::to_string(in) + " (weight " +
+                      weight.shape().to_string() + (out_in ? " of [out, in])" : " of [in, out])"),
+                  "x " + x.shape().to_string());
+  }
+  if (!bias.defined()) return;
+  check_floating("linear", context, {&x, &bias});
+  if (bias.shape() != Shape{out}) {
+    throw_invalid("linear",
+                  "a bias " + Shape{out}.to_string() + " for the weight " +
+                      weight.shape().to_string() + (out_in ? " of [out, in]" : " of [in, out]"),
+                  bias.shape().to_string());
+  }
+}
+
+// Gradients of linear; saved are x and the weight.
+void linear_grads(Context& context, Backward& node, WeightLayout layout, bool weights) {
+  const Tensor& gradient = node.grad();
+  const bool out_in = layout == WeightLayout::kOutIn;
+  const std::int64_t out = gradient.dim(-1);
+  const std::int64_t rows = leading(gradient.shape(), gradient.shape().rank() - 1);
+  if (node.wants(0)) {
+    const Tensor& weight = node.saved(1);
+    const std::int64_t in = weight.dim(out_in ? 1 : 0);
+    give_gradient(context, node, weights, 0, gradient.shape().with_dim(-1, in),
+                  {"linear", 1, {rows, in, out, false, !out_in}, gradient, weight});
+  }
+  if (node.wants(1)) {
+    const Tensor& x = node.saved(0);
+    const std::int64_t in = x.dim(-1);
+    if (out_in) {
+      give_gradient(context, node, weights, 1, {out, in},
+                    {"linear", 1, {out, in, rows, true, false}, gradient, x});
+    } else {
+      give_gradient(context, node, weights, 1, {in, out},
+                    {"linear", 1, {in, out, rows, true, false}, x, gradient});
+    }
+  }
+  if (node.wants(2)) node.set(2, sum_to(context, gradient, {out}));
+}
+
+struct MatmulShape {
+  std::int64_t batch;
+  GemmShape product;
+  Shape result;
+};
+
+MatmulShape check_matmul(const Context& context, const Tensor& a, const Tensor& b) {
+  check_floating("matmul", context, {&a, &b});
+  const auto throw_shapes = [&](const std::string& expected) {
+    throw_invalid("matmul", expected,
+                  "a " + a.shape().to_string() + " and b " + b.shape().to_string());
+  };
+  const int rank = a.shape().rank();
+  if (rank < 2 || (b.shape().rank() != 2 && b.shape().rank() != rank)) {
+    throw_shapes("a [..., M, K] with b [K, N] or b [..., K, N]");
+  }
+  if (a.dim(-1) != b.dim(-2)) throw_shapes("a's last dimension to be b's last but one");
+  const std::int64_t n = b.dim(-1);
+  const Shape result = a.shape().with_dim(-1, n);
+  if (b.shape().rank() == 2) {
+    return {1, {leading(a.shape(), rank - 1), n, a.dim(-1)}, result};
+  }
+  const auto batch = static_cast<std::size_t>(rank - 2);
+  if (!std::ranges::equal(a.shape().dims().first(batch), b.shape().dims().first(batch))) {
+    throw_shapes("equal leading dimensions");
+  }
+  return {leading(a.shape(), rank - 2), {a.dim(-2), n, a.dim(-1)}, result};
+}
+
+// Gradients of matmul; saved are a and b.
+void matmul_grads(Context& context, Backward& node, bool batched, bool weights) {
+  const Tensor& gradient = node.grad();
+  const Shape& shape = gradient.shape();
+  const std::int64_t n = shape.dim(-1);
+  const std::int64_t batch = batched ? leading(shape, shape.rank() - 2) : 1;
+  const std::int64_t m = batched ? shape.dim(-2) : leading(shape, shape.rank() - 1);
+  if (node.wants(0)) {
+    const Tensor& b = node.saved(1);
+    const std::int64_t k = b.dim(-2);
+    give_gradient(context, node, weights, 0, shape.with_dim(-1, k),
+                  {"matmul", batch, {m, k, n, false, true}, gradient, b});
+  }
+  if (node.wants(1)) {
+    const Tensor& a = node.saved(0);
+    const std::int64_t k = a.dim(-1);
+    give_gradient(context, node, weights, 1, batched ? shape.with_dim(-2, k) : Shape{k, n},
+                  {"matmul", batch, {k, n, m, true, false}, a, gradient});
+  }
+}
+
+}  // namespace
+
+Tensor linear(Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias,
+              WeightLayout layout) {
+  check_linear(context, x, weight, bias, layout);
+  const bool out_in = layout == WeightLayout::kOutIn;
+  const std::int64_t in = x.dim(-1);
+  const std::int64_t out = weight.dim(out_in ? 0 : 1);
+  Tensor y = Tensor::empty(context, x.shape().with_dim(-1, out), x.dtype());
+  const std::int64_t rows = leading(x.shape(), x.shape().rank() - 1);
+  compute(context, {"linear", 1, {rows, out, in, false, out_in}, x, weight},
+          bias.defined() ? &bias : nullptr, false, y);
+  if (Recorder node = record(context, "linear", {&x, &weight, &bias}, {&y})) {
+    node.save_for(1, x);
+    node.save_for(0, weight);
+    node.input_grad([layout](Context& c, Backward& n) { linear_grads(c, n, layout, false); });
+    node.weight_grad([layout](Context& c, Backward& n) { linear_grads(c, n, layout, true); });
+  }
+  return y;
+}
+
+Tensor matmul(Context& context, const Tensor& a, const Tensor& b) {
+  const MatmulShape shape = check_matmul(context, a, b);
+  Tensor c = Tensor::empty(context, shape.result, a.dtype());
+  compute(context, {"matmul", shape.batch, shape.product, a, b}, nullptr, false, c);
+  if (Recorder node = record(context, "matmul", {&a, &b}, {&c})) {
+    const bool batched = b.shape().rank() > 2;
+    node.save_for(1, a);
+    node.save_for(0, b);
+    node.input_grad([batched](Context& x, Backward& n) { matmul_grads(x, n, batched, false); });
+    node.weight_grad([batched](Context& x, Backward& n) { matmul_grads(x, n, batched, true); });
+  }
+  return c;
+}
+
+}  // namespace penstock::tensor
