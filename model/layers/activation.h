@@ -1,0 +1,23 @@
+// Activation functions as layers: one tensor to one of the same shape.
+#pragma once
+
+#include "model/layer.h"
+#include "tensor/ops/activation.h"
+
+namespace penstock::model {
+
+template <Tensor (*Function)(tensor::Context&, const Tensor&)>
+class Elementwise final : public Layer {
+ public:
+  std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override {
+    expect_inputs("activation", inputs, 1);
+    return {Function(context, inputs[0])};
+  }
+};
+
+using Relu = Elementwise<tensor::relu>;
+using Tanh = Elementwise<tensor::tanh>;
+using Sigmoid = Elementwise<tensor::sigmoid>;
+using Silu = Elementwise<tensor::silu>;
+
+}  // namespace penstock::model

@@ -1,0 +1,265 @@
+// How a Stage is made: layers, names, ties, memory, initial weights.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <random>
+
+#include "model/name_patterns.h"
+#include "model/stage.h"
+#include "tensor/error.h"
+
+namespace penstock::model {
+
+namespace {
+
+std::string describe(std::span<Parameter* const> parameters) {
+  std::string text;
+  for (const Parameter* parameter : parameters) {
+    if (!text.empty()) text += ", ";
+    text += parameter->name + " " + parameter->shape.to_string();
+  }
+  return text.empty() ? "no parameters" : text;
+}
+
+bool same_declarations(std::span<Parameter* const> a, std::span<Parameter* const> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Parameter* left, const Parameter* right) {
+                      return left->name == right->name && left->shape == right->shape;
+                    });
+}
+
+// Hands out places in one allocation, each at a multiple of kAlignment bytes.
+class Layout {
+ public:
+  explicit Layout(tensor::DType dtype) : size_(tensor::size_of(dtype)) {}
+
+  std::size_t place(const tensor::Shape& shape) {
+    const std::size_t begin = end_;
+    end_ += align(static_cast<std::size_t>(shape.numel()) * size_);
+    return begin;
+  }
+  std::size_t bytes() const { return end_; }
+  std::int64_t elements() const { return static_cast<std::int64_t>(end_ / size_); }
+
+ private:
+  static std::size_t align(std::size_t bytes) {
+    constexpr std::size_t kAlignment = tensor::Allocator::kAlignment;
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+
+  std::size_t size_;
+  std::size_t end_ = 0;
+};
+
+void draw_weight(const Parameter& parameter, std::uint64_t seed, std::int64_t layer) {
+  std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
+                      static_cast<std::uint32_t>(layer),
+                      static_cast<std::uint32_t>(parameter.index)};
+  std::mt19937_64 draw(seeds);
+  const auto unit = [&draw] { return std::ldexp(static_cast<double>(draw() >> 11), -53); };
+  const auto next = [&]() -> double {
+    const InitRule& rule = parameter.init;
+    if (rule.kind == InitRule::Kind::kConstant) return rule.a;
+    if (rule.kind == InitRule::Kind::kUniform) return rule.a + (rule.b - rule.a) * unit();
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - unit()));
+    return rule.a + rule.b * radius * std::cos(2.0 * std::numbers::pi * unit());
+  };
+  for (std::int64_t i = 0; i < parameter.value.numel(); ++i) {
+    if (parameter.value.dtype() == tensor::DType::kF64) {
+      parameter.value.data<double>()[i] = next();
+    } else {
+      parameter.value.data<float>()[i] = static_cast<float>(next());
+    }
+  }
+}
+
+}  // namespace
+
+class Stage::Builder {
+ public:
+  Builder(Stage& stage, const Module& module, const StageOptions& options)
+      : stage_(stage), module_(module), options_(options), frozen_(options.frozen_patterns) {}
+
+  void run(const tensor::Context& context) {
+    check_range();
+    check_tie_keys();
+    check_patterns();
+    build_layers();
+    list_parameters(/*tied=*/false);
+    list_parameters(/*tied=*/true);
+    place_weights(context);
+    place_grads(context);
+    draw_weights(context);
+  }
+
+ private:
+  const LayerSpec& spec(std::int64_t layer) const {
+    return module_.layers[static_cast<std::size_t>(layer)];
+  }
+  bool is_tied(const Use& use) const { return !spec(use.layer).tie_key.empty(); }
+
+  void check_range() const {
+    const std::int64_t count = std::ssize(module_.layers);
+    if (0 <= stage_.begin_ && stage_.begin_ <= stage_.end_ && stage_.end_ <= count) return;
+    throw tensor::InvalidArgument(
+        "[stage] expected a range of the model's " + std::to_string(count) + " layers, got [" +
+        std::to_string(stage_.begin_) + ", " + std::to_string(stage_.end_) + ")");
+  }
+
+  // A dot would let two keys and parameters make one logical name: "a.b" + "c", "a" + "b.c".
+  void check_tie_keys() const {
+    for (std::int64_t i = 0; i < std::ssize(module_.layers); ++i) {
+      if (spec(i).tie_key.find_first_of("./") == std::string::npos) continue;
+      throw tensor::InvalidArgument(layer_label(module_, i) +
+                                    ": expected a tie key without . and /, "
+                                    "got \"" +
+                                    spec(i).tie_key + "\"");
+    }
+  }
+
+  void check_patterns() const {
+    if (frozen_.empty()) return;
+    std::vector<std::string> names;
+    for (std::int64_t i = 0; i < std::ssize(module_.layers); ++i) {
+      const std::unique_ptr<Layer> layer = build_layer(module_, i);
+      for (const Parameter* parameter : layer->parameters()) {
+        names.push_back(logical_name(module_, i, parameter->name));
+      }
+    }
+    frozen_.check_used(names);
+  }
+
+  void build_layers() {
+    for (std::int64_t i = stage_.begin_; i < stage_.end_; ++i) {
+      Use use{i, layer_label(module_, i), build_layer(module_, i), spec(i).forward, 0, 0};
+      if (is_tied(use)) share_declarations(use);
+      for (Parameter* parameter : use.object->parameters()) {
+        const bool frozen =
+            spec(i).frozen || frozen_.matches(logical_name(module_, i, parameter->name));
+        parameter->trainable = parameter->trainable && !frozen;
+      }
+      stage_.uses_.push_back(std::move(use));
+    }
+  }
+
+  // The first use of a tie in the whole model, even on another stage, says how its weights start
+  // and whether they train. Building a layer to ask allocates no weights.
+  void share_declarations(Use& use) {
+    const std::int64_t first = first_use(use.layer);
+    if (first == use.layer) return;
+    const std::unique_ptr<Layer> owner = build_layer(module_, first);
+    if (spec(first).frozen != spec(use.layer).frozen) {
+      throw_tie(use.layer, first, "both or neither to be frozen", "one that is");
+    }
+    if (!same_declarations(owner->parameters(), use.object->parameters())) {
+      throw_tie(use.layer, first, describe(owner->parameters()),
+                describe(use.object->parameters()));
+    }
+    for (std::size_t i = 0; i < owner->parameters().size(); ++i) {
+      use.object->parameters()[i]->init = owner->parameters()[i]->init;
+      use.object->parameters()[i]->trainable = owner->parameters()[i]->trainable;
+    }
+  }
+
+  std::int64_t first_use(std::int64_t layer) const {
+    const std::string& key = spec(layer).tie_key;
+    if (key.empty()) return layer;
+    const auto found =
+        std::find_if(module_.layers.begin(), module_.layers.end(),
+                     [&key](const LayerSpec& other) { return other.tie_key == key; });
+    return found - module_.layers.begin();
+  }
+
+  [[noreturn]] void throw_tie(std::int64_t layer, std::int64_t first, const std::string& expected,
+                              const std::string& got) const {
+    throw tensor::InvalidArgument(layer_label(module_, layer) + ": tied by \"" +
+                                  spec(layer).tie_key + "\" to " + layer_label(module_, first) +
+                                  ", expected " + expected + ", got " + got);
+  }
+
+  // Appends the weights and slots of all tied or of all untied layers.
+  void list_parameters(bool tied) {
+    for (Use& use : stage_.uses_) {
+      if (is_tied(use) != tied) continue;
+      use.first_slot = stage_.slot_info_.size();
+      for (Parameter* parameter : use.object->parameters()) {
+        const std::size_t index = find_or_add(use, *parameter);
+        holders_[index].push_back(parameter);
+        if (!parameter->trainable) continue;
+        parameter->slot = stage_.slot_info_.size() - use.first_slot;
+        stage_.parameters_[index].uses.push_back(stage_.slot_info_.size());
+        stage_.slot_info_.push_back({use.layer, index});
+      }
+      use.num_slots = stage_.slot_info_.size() - use.first_slot;
+    }
+  }
+
+  std::size_t find_or_add(const Use& use, Parameter& parameter) {
+    std::string name = logical_name(module_, use.layer, parameter.name);
+    const std::size_t next = stage_.parameters_.size();
+    const auto [entry, added] = by_name_.try_emplace(name, next);
+    if (!added) return entry->second;
+    stage_.parameters_.push_back(
+        {std::move(name), &parameter, spec(use.layer).tie_key, first_use(use.layer), {}});
+    holders_.emplace_back();
+    return next;
+  }
+
+  void place_weights(const tensor::Context& context) {
+    Layout layout(options_.dtype);
+    std::vector<std::size_t> offsets;
+    for (const StageParameter& entry : stage_.parameters_) {
+      offsets.push_back(layout.place(entry.parameter->shape));
+    }
+    if (offsets.empty()) return;
+    const Tensor all = Tensor::empty(context, {layout.elements()}, options_.dtype);
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      const tensor::Shape& shape = stage_.parameters_[i].parameter->shape;
+      const Tensor value(all.storage(), offsets[i], shape, options_.dtype);
+      for (Parameter* holder : holders_[i]) holder->value = value;
+    }
+  }
+
+  void place_grads(const tensor::Context& context) {
+    Layout layout(options_.dtype);
+    std::vector<std::size_t> offsets;
+    std::int64_t untied_elements = 0;
+    for (const StageSlot& slot : stage_.slot_info_) {
+      const StageParameter& entry = stage_.parameters_[slot.parameter];
+      offsets.push_back(layout.place(entry.parameter->shape));
+      if (entry.tie_key.empty()) untied_elements = layout.elements();
+    }
+    if (offsets.empty()) return;
+    // Zeros, since reductions of the whole segment read the padding too.
+    const Tensor all = Tensor::zeros(context, {layout.elements()}, options_.dtype);
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      const StageSlot& slot = stage_.slot_info_[i];
+      const tensor::Shape& shape = stage_.parameters_[slot.parameter].parameter->shape;
+      stage_.slots_.push_back({Tensor(all.storage(), offsets[i], shape, options_.dtype), true});
+    }
+    if (untied_elements > 0) stage_.untied_grads_ = all.rows(0, untied_elements);
+  }
+
+  void draw_weights(const tensor::Context& context) {
+    if (context.device.is_meta()) return;
+    for (const StageParameter& entry : stage_.parameters_) {
+      draw_weight(*entry.parameter, options_.seed, entry.first_layer);
+    }
+  }
+
+  Stage& stage_;
+  const Module& module_;
+  const StageOptions& options_;
+  NamePatterns frozen_;
+  std::map<std::string, std::size_t> by_name_;    // into parameters_
+  std::vector<std::vector<Parameter*>> holders_;  // of each of parameters_, all its copies
+};
+
+Stage::Stage(const Module& module, std::int64_t begin, std::int64_t end,
+             const StageOptions& options, const tensor::Context& context)
+    : begin_(begin), end_(end) {
+  Builder(*this, module, options).run(context);
+}
+
+}  // namespace penstock::model
