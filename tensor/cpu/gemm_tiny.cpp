@@ -53,7 +53,7 @@ HWY_INLINE std::int64_t columns(D d, std::int64_t column, const GemmShape& shape
   for (; column + lanes <= shape.n; column += lanes) {
     const Matrix<const T> right = {b.data + column, b.stride};
     std::int64_t i = 0;
-    const auto rows = [&](auto count) {
+    const auto rows = [&](auto count) HWY_ATTR {
       constexpr int kRows = decltype(count)::value;
       for (; i + kRows <= shape.m; i += kRows) {
         block<kRows>(d, shape.k, {a.data + i * a.row, a.row, a.col}, right, accumulate,
