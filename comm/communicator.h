@@ -41,11 +41,14 @@ class Communicator {
   virtual ReceiveWork irecv(int peer, ChannelKind kind,
                             std::shared_ptr<tensor::Allocator> allocator) = 0;
 
-  // In place; any dtype but bool for kSum. The tensor must not be touched until the work is done.
+  // In place; any dtype but bool for kSum. Integers wrap around; a NaN makes minimum and maximum
+  // NaN. The tensors of a collective must not be touched until its work is done.
   virtual Work all_reduce(tensor::Tensor tensor, ReduceOp op) = 0;
-  // in has size() × out.numel() elements; member r receives the reduced r-th part.
+  // in has size() × out.numel() elements; member r receives the reduced r-th part. out may be that
+  // part of in; otherwise they must not overlap.
   virtual Work reduce_scatter(tensor::Tensor in, tensor::Tensor out, ReduceOp op) = 0;
-  // out has size() × in.numel() elements, parts in group rank order.
+  // out has size() × in.numel() elements, parts in group rank order. in may be this member's part
+  // of out; otherwise they must not overlap.
   virtual Work all_gather(tensor::Tensor in, tensor::Tensor out) = 0;
   virtual Work broadcast(tensor::Tensor tensor, int root) = 0;
   virtual Work barrier() = 0;
@@ -59,10 +62,16 @@ class Communicator {
   // Small host-side collectives, made of the above; they wait.
   void all_reduce_wait(std::span<std::int64_t> values, ReduceOp op);
   void all_reduce_wait(std::span<double> values, ReduceOp op);
+  // Every member gives equally many values; the result holds them in group rank order.
+  std::vector<std::int64_t> all_gather_wait(std::span<const std::int64_t> values);
   std::vector<std::string> all_gather_text(std::string_view text);
 
  protected:
-  Communicator() = default;
+  Communicator();
+
+ private:
+  // For the tensors of the host-side collectives; shared because their storages keep it alive.
+  std::shared_ptr<tensor::Allocator> host_memory_;
 };
 
 }  // namespace penstock::comm

@@ -18,8 +18,10 @@ class Operation {
   virtual ~Operation() = default;
   // Moves on as far as possible without waiting; true once complete. Throws CommError.
   virtual bool advance() = 0;
-  // For time-out messages: "all_reduce of f32 [1024] over 4 ranks".
+  // For time-out messages: "all_reduce of 1024 f32 over ranks 0, 1, 2, 3".
   virtual std::string describe() const = 0;
+  // The world rank whose part is missing, when one is known, else -1.
+  virtual int missing_rank() const { return -1; }
 };
 
 // Belongs to the rank's thread. Dropping a Work that is not done is allowed: the world keeps the

@@ -47,7 +47,16 @@ class World : public tensor::Progress {
   [[noreturn]] virtual void kill_job(int status) noexcept = 0;
 
  protected:
+  friend class Work;
+  friend class ReceiveWork;
+
   explicit World(const WorldOptions& options) : options_(options) {}
+  // Waits until the operation has completed, moving on all others meanwhile. Throws PeerLost after
+  // an abort, and what give_up() throws when the time-out has passed.
+  virtual void wait_for(Operation& operation) = 0;
+  // Aborts the world because this rank waited too long, and throws TimedOut.
+  [[noreturn]] void give_up(const Operation& operation);
+
   WorldOptions options_;
 };
 

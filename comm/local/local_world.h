@@ -1,0 +1,54 @@
+// World of ranks that are threads of one process.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "comm/local/hub.h"
+#include "comm/local/local_communicator.h"
+#include "comm/world.h"
+
+namespace penstock::comm::local {
+
+class LocalWorld final : public World {
+ public:
+  // `group` holds all ranks of the hub; both outlive the world.
+  LocalWorld(Hub& hub, std::shared_ptr<Group> group, int rank, const WorldOptions& options);
+  ~LocalWorld() override;
+
+  std::string_view kind() const override { return "local"; }
+  int rank() const override { return rank_; }
+  int size() const override { return hub_.size(); }
+  int host_size() const override { return hub_.size(); }
+  int host_rank() const override { return rank_; }
+  Communicator& all() override { return all_; }
+  void poll() override;
+  void abort(const FailureCause& cause) noexcept override { hub_.abort(cause); }
+  bool aborted() const noexcept override { return hub_.aborted(); }
+  void close() override;
+  [[noreturn]] void kill_job(int status) noexcept override;
+
+  // Throws PeerLost after an abort.
+  void check() {
+    if (hub_.aborted()) hub_.check();
+  }
+  // Moved on by poll() until it completes.
+  void add(std::shared_ptr<Operation> operation) { active_.push_back(std::move(operation)); }
+
+ protected:
+  void wait_for(Operation& operation) override;
+
+ private:
+  void spin(std::uint64_t seen) const;
+  // Throws PeerLost if the rank that the operation waits for has left and it cannot complete.
+  void check_left(Operation& operation);
+
+  Hub& hub_;
+  int rank_;
+  bool spins_;  // there is a core for each rank
+  std::vector<std::shared_ptr<Operation>> active_;
+  LocalCommunicator all_;
+};
+
+}  // namespace penstock::comm::local

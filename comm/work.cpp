@@ -1,0 +1,43 @@
+#include "comm/work.h"
+
+#include "comm/error.h"
+#include "comm/world.h"
+
+namespace penstock::comm {
+
+bool Work::done() {
+  if (operation_ == nullptr) return true;
+  if (!operation_->advance()) {
+    world_->poll();
+    if (!operation_->advance()) return false;
+  }
+  operation_.reset();
+  return true;
+}
+
+void Work::wait() {
+  if (operation_ == nullptr) return;
+  world_->wait_for(*operation_);
+  operation_.reset();
+}
+
+bool ReceiveWork::done() {
+  if (operation_ == nullptr) {
+    throw tensor::InvalidArgument("[comm] this receive was already waited for, or never started");
+  }
+  if (operation_->advance()) return true;
+  world_->poll();
+  return operation_->advance();
+}
+
+Message ReceiveWork::wait() {
+  if (operation_ == nullptr) {
+    throw tensor::InvalidArgument("[comm] this receive was already waited for, or never started");
+  }
+  world_->wait_for(*operation_);
+  Message message = operation_->take();
+  operation_.reset();
+  return message;
+}
+
+}  // namespace penstock::comm

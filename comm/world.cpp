@@ -1,0 +1,28 @@
+#include "comm/world.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "comm/pause.h"
+
+namespace penstock::comm {
+
+std::chrono::nanoseconds time_out(const WorldOptions& options) {
+  constexpr double kYear = 366.0 * 24 * 3600;
+  const std::chrono::duration<double> seconds(std::clamp(options.timeout_seconds, 0.0, kYear));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(seconds);
+}
+
+void World::give_up(const Operation& operation) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%g", options_.timeout_seconds);
+  const int missing = operation.missing_rank();
+  std::string message = "[comm] rank " + std::to_string(rank()) + " waited " + seconds + " s for " +
+                        operation.describe();
+  if (missing >= 0) message += "; rank " + std::to_string(missing) + " did not come";
+  message += "; see whether that rank failed or is slow, or raise the time-out";
+  abort({.rank = rank(), .stage = -1, .instruction = {}, .micro_batch = -1, .message = message});
+  throw TimedOut(message);
+}
+
+}  // namespace penstock::comm
