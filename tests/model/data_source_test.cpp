@@ -11,11 +11,13 @@
 #include "model/data/text_source.h"
 #include "tensor/context.h"
 #include "tensor/error.h"
+#include "tests/support/errors.h"
 
 namespace penstock::model {
 namespace {
 
 using tensor::Tensor;
+using testing::message;
 using Ids = std::vector<std::int64_t>;
 
 tensor::Context host() {
@@ -47,16 +49,6 @@ Ids drain(DataSource& source, std::int64_t rows) {
   return ids;
 }
 
-template <class Fn>
-std::string message_of(Fn&& fn) {
-  try {
-    fn();
-  } catch (const tensor::InvalidArgument& error) {
-    return error.what();
-  }
-  return "nothing thrown";
-}
-
 TEST(InMemorySource, GivesRowsInOrderAndFewerAtTheEnd) {
   const auto source = numbered(5);
   EXPECT_EQ(source->remaining(), 5);
@@ -86,7 +78,8 @@ TEST(InMemorySource, SeekGoesToAnySampleAndTheEnd) {
   EXPECT_EQ(source->next(1)->ids, (Ids{0}));
   source->seek(5);
   EXPECT_FALSE(source->next(1));
-  EXPECT_EQ(message_of([&] { source->seek(6); }), "[data] expected a position in [0, 5], got 6");
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { source->seek(6); }),
+            "[data] expected a position in [0, 5], got 6");
   EXPECT_THROW(source->seek(-1), tensor::InvalidArgument);
   EXPECT_THROW(source->next(0), tensor::InvalidArgument);
 }
@@ -114,7 +107,7 @@ TEST(InMemorySource, RefusesTensorsThatDisagreeInRows) {
   const tensor::Context context = host();
   const Tensor three = Tensor::zeros(context, {3, 2}, tensor::DType::kF32);
   const Tensor four = Tensor::zeros(context, {4}, tensor::DType::kF32);
-  EXPECT_EQ(message_of([&] { InMemorySource({three}, {four}); }),
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { InMemorySource({three}, {four}); }),
             "[data] expected host tensors with one row per sample, 3 rows as the first has, got "
             "f32 [4] on cpu");
   const Tensor scalar = Tensor::zeros(context, {}, tensor::DType::kF32);
@@ -163,7 +156,7 @@ TEST(TextSource, TokensAreBytesAbove127Too) {
 }
 
 TEST(TextSource, NamesWhatIsTooShort) {
-  EXPECT_EQ(message_of([] { TextSource(bytes("abc"), 3); }),
+  EXPECT_EQ(message<tensor::InvalidArgument>([] { TextSource(bytes("abc"), 3); }),
             "[text] expected at least 4 bytes, one window of the context and the byte after it, "
             "got 3; give a longer text or a shorter context");
   EXPECT_THROW(TextSource(bytes("abc"), 0), tensor::InvalidArgument);
@@ -178,10 +171,10 @@ TEST(ReadFile, ReadsBytesAndNamesThePathThatItCannot) {
   const std::string content("a\r\n\0\xff", 5);
   std::ofstream(path, std::ios::binary) << content;
   EXPECT_EQ(read_file(path), bytes(content));
-  EXPECT_EQ(message_of([&] { read_file(folder); }),
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { read_file(folder); }),
             "[text] cannot read " + folder.string() + ": it is a directory");
   const auto missing = folder / "missing";
-  EXPECT_EQ(message_of([&] { read_file(missing); }),
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { read_file(missing); }),
             "[text] cannot read " + missing.string() + ": no such file");
   std::filesystem::remove_all(folder);
 }
@@ -233,7 +226,7 @@ TEST(RepeatingSource, SeekOverEpochsEqualsHavingRead) {
 }
 
 TEST(RepeatingSource, RefusesAnEmptyOrEndlessSourceAtOnce) {
-  EXPECT_EQ(message_of([] { RepeatingSource source(numbered(0)); }),
+  EXPECT_EQ(message<tensor::InvalidArgument>([] { RepeatingSource source(numbered(0)); }),
             "[data] expected a source with samples to repeat, got an empty one");
   EXPECT_THROW(RepeatingSource(std::make_unique<RepeatingSource>(numbered(2))),
                tensor::InvalidArgument);
@@ -266,7 +259,7 @@ TEST(RepeatingSource, RepeatsASourceThatKnowsNoEpochs) {
   RepeatingSource source(std::make_unique<Growing>());
   EXPECT_EQ(source.next(4)->ids, (Ids{0, 1, 2, 3}));
   EXPECT_EQ(source.next(2)->ids, (Ids{4, 5}));
-  EXPECT_EQ(message_of([&] { source.next(4); }),
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { source.next(4); }),
             "[data] a micro batch reaches over the end of an epoch and cannot join f32 [2, 3] on "
             "cpu with f32 [2, 1] on cpu");
 }
@@ -275,7 +268,7 @@ TEST(RepeatingSource, RefusesIdsThatWouldMeetThoseOfAnotherEpoch) {
   auto inner = std::make_unique<Growing>();
   inner->id_offset = 1;
   RepeatingSource source(std::move(inner));
-  EXPECT_EQ(message_of([&] { source.next(4); }),
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { source.next(4); }),
             "[data] expected sample ids in [0, 4) from a source that is repeated, got 4");
 }
 

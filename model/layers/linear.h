@@ -1,0 +1,34 @@
+// Linear: a matrix product and a bias.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "model/layer.h"
+#include "tensor/ops/matmul.h"
+
+namespace penstock::model {
+
+struct LinearOptions {
+  bool bias = true;
+  tensor::WeightLayout layout = tensor::WeightLayout::kOutIn;
+  // How the weight and the bias start; by default as PyTorch's: uniform within ±1/sqrt(in).
+  std::optional<InitRule> weight_init = std::nullopt;
+  std::optional<InitRule> bias_init = std::nullopt;
+};
+
+// x [..., in] to [..., out]. Parameters: weight [out, in], or [in, out] by the layout; bias [out].
+class Linear final : public Layer {
+ public:
+  Linear(std::int64_t in, std::int64_t out, const LinearOptions& options = {});
+
+  std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;
+  Tensor apply(Context& context, const Tensor& x);
+
+ private:
+  Parameter& weight_;
+  Parameter* bias_ = nullptr;
+  tensor::WeightLayout layout_;
+};
+
+}  // namespace penstock::model
