@@ -1,0 +1,24 @@
+// CPU kernels of the softmax cross-entropy. Callers have checked shapes and the targets' dtype;
+// logits other than f32 and f64 throw Unsupported.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace penstock::tensor::cpu {
+
+// Writes each row's log-sum-exp (0 for an ignored row) and the mean loss; returns how many rows
+// count. Throws InvalidArgument for a target outside of [0, V) before it writes.
+std::int64_t softmax_cross_entropy(const Context& context, const Tensor& logits,
+                                   const Tensor& targets, std::int64_t ignore_index,
+                                   const Tensor& log_sum, const Tensor& loss);
+
+// out = factor · (softmax(logits) − onehot(target)) per row, 0 for an ignored row. out may be the
+// logits.
+void softmax_cross_entropy_grad(const Context& context, const Tensor& logits, const Tensor& targets,
+                                std::int64_t ignore_index, const Tensor& log_sum, double factor,
+                                const Tensor& out);
+
+}  // namespace penstock::tensor::cpu

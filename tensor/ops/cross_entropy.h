@@ -1,0 +1,27 @@
+// The loss of language models.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace penstock::tensor {
+
+// Target value of a row that counts for nothing (PyTorch's default).
+inline constexpr std::int64_t kIgnoreIndex = -100;
+
+// Mean over the rows whose target is not ignore_index of −log softmax(logits row)[target]; 0 when
+// there are none. logits [rows…, V], f32 or f64 on the CPU; targets [rows…], i32 or i64. The result
+// is a scalar of the logits' dtype, added up in double. Keeps the logits and one number per row for
+// the backward, which writes over the logits where nobody else holds them.
+//
+// Errors are those of ops/elementwise.h; a target outside of [0, V) is an InvalidArgument that
+// names its position, before anything is computed.
+Tensor softmax_cross_entropy(Context& context, const Tensor& logits, const Tensor& targets,
+                             std::int64_t ignore_index = kIgnoreIndex);
+
+// How many targets, i32 or i64 on the host, are not ignore_index: the weight of such a mean.
+std::int64_t count_valid(const Tensor& targets, std::int64_t ignore_index = kIgnoreIndex);
+
+}  // namespace penstock::tensor
