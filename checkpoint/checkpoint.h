@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -73,7 +74,7 @@ void validate_tag(std::string_view tag);
 
 // Collective. When it returns, the checkpoint is on the disk and complete; when it throws, it
 // throws the same FileError on every rank, naming the ranks that failed and why, and what was there
-// before (an earlier checkpoint of the same tag, too) still loads.
+// before still loads: under a tag that was there already, either its old or its new checkpoint.
 SaveResult save(comm::World& world, const SaveRequest& request,
                 FileSystem& file_system = posix_file_system());
 
@@ -106,7 +107,7 @@ class Reader {
   const std::filesystem::path& path() const;
   const std::string& engine_json() const;
   // Every logical tensor, by name.
-  const std::map<std::string, TensorInfo>& tensors() const;
+  const std::map<std::string, TensorInfo, std::less<>>& tensors() const;
   bool contains(std::string_view name) const;
   // Throws FileError when there is no such tensor.
   const TensorInfo& info(std::string_view name) const;

@@ -69,8 +69,9 @@ class FileSystem {
   virtual void make_directory(const std::filesystem::path& directory) = 0;
   // Replaces a file at `to`; a directory at `to` is an error. Atomic.
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
-  // A file or an empty directory.
-  virtual void remove(const std::filesystem::path& path) = 0;
+  // A file, or a directory with all that is in it; links are not followed. Nothing happens when the
+  // path is missing.
+  virtual void remove_all(const std::filesystem::path& path) = 0;
   // Makes creations, renames and removals inside the directory survive a loss of power.
   virtual void sync_directory(const std::filesystem::path& directory) = 0;
 
@@ -81,14 +82,13 @@ class FileSystem {
 // The operating system's files.
 FileSystem& posix_file_system();
 
-// Made of the above.
-std::string read_text(FileSystem& file_system, const std::filesystem::path& path);
+// Made of the above. read_text refuses files of more than `most` bytes.
+std::string read_text(FileSystem& file_system, const std::filesystem::path& path,
+                      std::uint64_t most = std::uint64_t{1} << 30);
 // Writes, syncs and closes.
 void write_text(FileSystem& file_system, const std::filesystem::path& path,
                 const std::string& text);
 // With missing parents, each made durable in its own parent. Existing directories are left alone.
 void make_directories(FileSystem& file_system, const std::filesystem::path& directory);
-// Nothing happens when the path is missing.
-void remove_tree(FileSystem& file_system, const std::filesystem::path& path);
 
 }  // namespace penstock::checkpoint

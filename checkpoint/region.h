@@ -39,6 +39,8 @@ struct Region {
   // The shape that this region is stored with: that of the slice when it holds all of it, else
   // [numel].
   tensor::Shape stored_shape(const tensor::Shape& logical) const;
+  // The same elements; a slice that is the full axis becomes no slice.
+  Region normalized(const tensor::Shape& logical) const;
   bool is_whole(const tensor::Shape& logical) const;
   // Throws InvalidArgument when the region does not lie inside the logical tensor.
   void validate(const tensor::Shape& logical) const;

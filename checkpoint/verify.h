@@ -1,0 +1,21 @@
+// Checking the files of a checkpoint against its manifest.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "checkpoint/file_system.h"
+#include "checkpoint/manifest.h"
+
+namespace penstock::checkpoint {
+
+// The data files that one of `ranks` ranks checks: about the same number of bytes for each.
+std::vector<std::string> share_of_files(const Manifest& manifest, int rank, int ranks);
+
+// Checks the files: presence, size, checksum, and that each holds exactly the pieces that the
+// manifest lists. Throws one FileError that tells all faults, naming files and tensors.
+void verify_files(FileSystem& file_system, const std::filesystem::path& directory,
+                  const Manifest& manifest, const std::vector<std::string>& files);
+
+}  // namespace penstock::checkpoint
