@@ -185,6 +185,7 @@ bool Tape::any_output_grad(const Node& node) const {
 void Tape::run_node(Context& context, std::size_t index, Pass pass) {
   const Node& node = nodes_[index];
   const bool reached = any_output_grad(node);
+  if (pass == Pass::kWeight) apply_deferred(context, index);
   if (reached) {
     // Without a weight function the input function answers for the weights, even if alone.
     const bool input = node.input_grad && (node.has_activations || !node.weight_grad);
@@ -192,13 +193,12 @@ void Tape::run_node(Context& context, std::size_t index, Pass pass) {
       Backward call(*this, context, index, /*weights=*/false);
       node.input_grad(context, call);
     }
-    if (pass == Pass::kWeight) apply_deferred(context, index);
     if (pass != Pass::kInput && node.has_weights && node.weight_grad) {
       Backward call(*this, context, index, /*weights=*/true);
       node.weight_grad(context, call);
     }
   }
-  drop(node, pass == Pass::kInput && reached && node.has_weights);
+  drop(node, pass == Pass::kInput && reached && node.has_weights && node.weight_grad);
 }
 
 // Lets go of what the node will not need again: everything, or all but what its weight function

@@ -141,9 +141,11 @@ TEST(LayerNorm, KeepsNothingLargeForTheWeightsPass) {
   Tensor x = uniform(context, {4, 3}, DType::kF64, -1, 1, 1);
   const Tensor y = layer_norm(context, tape.input(x, true), gamma, beta);
   EXPECT_EQ(x.storage().use_count(), 2);
-  tape.seed(y, uniform(context, {4, 3}, DType::kF64, -1, 1, 2));
+  const Tensor seed = uniform(context, {4, 3}, DType::kF64, -1, 1, 2);
+  tape.seed(y, seed);
   tape.backward_input(context);
   EXPECT_EQ(x.storage().use_count(), 1);
+  EXPECT_EQ(seed.storage().use_count(), 1);
   EXPECT_TRUE(slot.empty);
   tape.backward_weight(context);
   EXPECT_FALSE(slot.empty);
