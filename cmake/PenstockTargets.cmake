@@ -67,6 +67,8 @@ function(penstock_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   penstock_compile_options(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  # Tests wait for the compiler far longer than they run.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_compile_definitions(${name} PRIVATE
                              PENSTOCK_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden")
   if(ARG_RANKS)
