@@ -64,13 +64,14 @@ LocalCommunicator::~LocalCommunicator() = default;
 
 Work LocalCommunicator::isend(Message message, int peer, ChannelKind kind) {
   check_open();
+  message = checked_message(std::move(message), peer, size(), false);
+  const int receiver = group_->world_rank(peer);
   auto parcel =
-      std::make_shared<Parcel>(checked_message(std::move(message), peer, size(), false),
-                               group_->hub(), kind, world_.rank(), group_->world_rank(peer));
+      std::make_shared<Parcel>(std::move(message), group_->hub(), kind, world_.rank(), receiver);
   auto& sent = sent_[channel_index(peer, kind)];
   while (!sent.empty() && sent.front()->taken()) sent.pop_front();
   sent.push_back(parcel);
-  group_->mailbox(rank_, peer, kind).push(parcel, group_->hub().bell(group_->world_rank(peer)));
+  group_->mailbox(rank_, peer, kind).push(parcel, group_->hub().bell(receiver));
   return Work(world_, std::move(parcel));
 }
 
