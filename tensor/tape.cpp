@@ -9,12 +9,16 @@
 
 namespace penstock::tensor {
 
+// The input's value on the tape; -1 when it needs no gradient.
+std::int32_t Backward::value_of(int input) const {
+  return tape_.edges_[tape_.nodes_[node_].first_edge + static_cast<std::uint32_t>(input)];
+}
+
 bool Backward::wants(int input) const {
-  const Tape::Node& node = tape_.nodes_[node_];
-  const std::int32_t value = tape_.edges_[node.first_edge + static_cast<std::uint32_t>(input)];
+  const std::int32_t value = value_of(input);
   if (value < 0) return false;
   const bool weight = tape_.values_[static_cast<std::size_t>(value)].slot != nullptr;
-  return weight == weights_ || (weight && !node.weight_grad);
+  return weight == weights_ || (weight && !tape_.nodes_[node_].weight_grad);
 }
 
 const Tensor& Backward::grad(int output) const {
@@ -27,16 +31,18 @@ const Tensor& Backward::saved(int i) const {
   return tape_.saved_[node.first_saved + static_cast<std::uint32_t>(i)].tensor;
 }
 
+const Shape& Backward::shape(int input) const {
+  return tape_.values_[static_cast<std::size_t>(value_of(input))].shape;
+}
+
 void Backward::set(int input, Tensor gradient) {
-  const Tape::Node& node = tape_.nodes_[node_];
-  const std::int32_t value = tape_.edges_[node.first_edge + static_cast<std::uint32_t>(input)];
+  const std::int32_t value = value_of(input);
   if (value < 0) return;
   const Tape::Value& target = tape_.values_[static_cast<std::size_t>(value)];
   const bool weight = target.slot != nullptr;
-  const bool fits = gradient.defined() && gradient.shape() == target.shape &&
-                    (weight || gradient.dtype() == target.dtype);
-  if (!fits) {
-    tape_.throw_gradient(node.name, target, gradient);
+  if (!gradient.defined() || gradient.shape() != target.shape ||
+      (!weight && gradient.dtype() != target.dtype)) {
+    tape_.throw_gradient(tape_.nodes_[node_].name, target, gradient);
   }
   if (weight && tape_.pass_ == Tape::Pass::kInput) {
     tape_.deferred_.push_back({node_, value, std::move(gradient)});
@@ -46,15 +52,21 @@ void Backward::set(int input, Tensor gradient) {
 }
 
 Backward::Target Backward::target(int input) {
-  const Tape::Node& node = tape_.nodes_[node_];
-  const std::int32_t value = tape_.edges_[node.first_edge + static_cast<std::uint32_t>(input)];
+  const std::int32_t value = value_of(input);
   GradSlot* slot = value < 0 ? nullptr : tape_.values_[static_cast<std::size_t>(value)].slot;
   if (slot == nullptr) {
-    throw InternalError(std::string("[tape] ") + node.name +
+    throw InternalError(std::string("[tape] ") + tape_.nodes_[node_].name +
                         " asked for the accumulator of input " + std::to_string(input) +
                         ", which is not a trained weight");
   }
   return {slot->grad, !std::exchange(slot->empty, false)};
+}
+
+bool Backward::has_target(int input, DType dtype) const {
+  const std::int32_t value = value_of(input);
+  if (value < 0 || tape_.pass_ == Tape::Pass::kInput) return false;
+  const GradSlot* slot = tape_.values_[static_cast<std::size_t>(value)].slot;
+  return slot != nullptr && slot->grad.dtype() == dtype;
 }
 
 void Recorder::save(const Tensor& tensor, SavedFor use) {

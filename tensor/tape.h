@@ -40,6 +40,8 @@ class Backward {
   const Tensor& grad(int output = 0) const;
   // The i-th tensor given to Recorder::save.
   const Tensor& saved(int i) const;
+  // The shape of an input that needs a gradient, and so of that gradient.
+  const Shape& shape(int input) const;
   // Hands over the gradient of an input (shape of the input). The tape adds it up; the tensor may
   // share storage with grad().
   void set(int input, Tensor gradient);
@@ -50,9 +52,12 @@ class Backward {
     bool accumulate;
   };
   Target target(int input);
+  // Whether target(input) may be written now by a kernel that computes in dtype; else use set().
+  bool has_target(int input, DType dtype) const;
 
  private:
   friend class Tape;
+  std::int32_t value_of(int input) const;
   Backward(Tape& tape, Context& context, std::size_t node, bool weights)
       : tape_(tape), context_(context), node_(node), weights_(weights) {}
   Tape& tape_;

@@ -120,6 +120,15 @@ void binary_value_range(BinaryKind kind, const T* a, T b, T* out, std::size_t n)
   }
 }
 
+template <class T>
+void difference_range(const T* a, const T* b, T factor, T* out, std::size_t n) {
+  using D = hn::ScalableTag<T>;
+  using V = hn::Vec<D>;
+  const V f = hn::Set(D(), factor);
+  map(
+      n, out, [f](D, V u, V v) HWY_ATTR { return hn::Mul(hn::Sub(u, v), f); }, a, b);
+}
+
 void unary_f32(UnaryKind kind, const float* x, float* out, std::size_t n) {
   unary_range(kind, x, out, n);
 }
@@ -139,6 +148,13 @@ void value_f64(BinaryKind kind, const double* a, double b, double* out, std::siz
   binary_value_range(kind, a, b, out, n);
 }
 
+void difference_f32(const float* a, const float* b, float factor, float* out, std::size_t n) {
+  difference_range(a, b, factor, out, n);
+}
+void difference_f64(const double* a, const double* b, double factor, double* out, std::size_t n) {
+  difference_range(a, b, factor, out, n);
+}
+
 }  // namespace penstock::tensor::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -151,6 +167,8 @@ HWY_EXPORT(binary_f32);
 HWY_EXPORT(binary_f64);
 HWY_EXPORT(value_f32);
 HWY_EXPORT(value_f64);
+HWY_EXPORT(difference_f32);
+HWY_EXPORT(difference_f64);
 
 namespace {
 
@@ -173,6 +191,12 @@ void run_value(BinaryKind kind, const float* a, float b, float* out, std::size_t
 }
 void run_value(BinaryKind kind, const double* a, double b, double* out, std::size_t n) {
   HWY_DYNAMIC_DISPATCH(value_f64)(kind, a, b, out, n);
+}
+void run_difference(const float* a, const float* b, float factor, float* out, std::size_t n) {
+  HWY_DYNAMIC_DISPATCH(difference_f32)(a, b, factor, out, n);
+}
+void run_difference(const double* a, const double* b, double factor, double* out, std::size_t n) {
+  HWY_DYNAMIC_DISPATCH(difference_f64)(a, b, factor, out, n);
 }
 
 }  // namespace
@@ -226,6 +250,44 @@ void scale(const Context& context, const char* op, const Tensor& x, double facto
                 static_cast<std::size_t>(end - begin));
     });
   });
+}
+
+void scaled_difference(const Context& context, const char* op, const Tensor& a, const Tensor& b,
+                       double factor, const Tensor& out) {
+  for_cpu_dtype(op, a.dtype(), [&]<class T>(T) {
+    const T* left = a.data<T>();
+    const T* right = b.data<T>();
+    T* to = out.data<T>();
+    parallel_chunks(context, a.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+      run_difference(left + begin, right + begin, static_cast<T>(factor), to + begin,
+                     static_cast<std::size_t>(end - begin));
+    });
+  });
+}
+
+void repeat(const Context& context, const char* op, const Tensor& x, const Tensor& out) {
+  for_cpu_dtype(op, x.dtype(), [&]<class T>(T) {
+    const T* from = x.data<T>();
+    T* to = out.data<T>();
+    const std::int64_t period = x.numel();
+    if (period == 1) {
+      parallel_chunks(context, out.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+        std::fill(to + begin, to + end, *from);
+      });
+    } else if (period > 0) {
+      const std::int64_t rows = std::max<std::int64_t>(1, kChunk / period);
+      parallel_chunks(context, out.numel() / period, rows,
+                      [&](std::int64_t begin, std::int64_t end) {
+                        for (std::int64_t row = begin; row < end; ++row) {
+                          std::copy_n(from, period, to + row * period);
+                        }
+                      });
+    }
+  });
+}
+
+void store(const char* op, const Tensor& out, double value) {
+  for_cpu_dtype(op, out.dtype(), [&]<class T>(T) { *out.data<T>() = static_cast<T>(value); });
 }
 
 void add_into(const Context& context, const Tensor& accumulator, const Tensor& value,

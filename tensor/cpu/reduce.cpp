@@ -1,6 +1,7 @@
 #include "tensor/cpu/reduce.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -22,29 +23,73 @@ namespace penstock::tensor::cpu::HWY_NAMESPACE {
 
 constexpr std::size_t kWidth = 128;  // columns that one thread sums at a time
 
-// Two partial sums per lane, added at the end in a fixed order.
 template <class T>
-double sum_range(const T* x, std::size_t n) {
+HWY_INLINE hn::Vec<hn::ScalableTag<double>> load_double(const T* x) {
   const hn::ScalableTag<double> d;
-  const hn::Rebind<T, decltype(d)> from;
+  if constexpr (std::is_same_v<T, double>) {
+    return hn::LoadU(d, x);
+  } else {
+    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<T, decltype(d)>(), x));
+  }
+}
+
+// Σ term(x[i], …) in double. Two partial sums per lane, added at the end in a fixed order; the last
+// elements go one by one through the first lane.
+template <class Term, class T, class... More>
+HWY_INLINE double sum_range(std::size_t n, const Term& term, const T* x, const More*... more) {
+  const hn::ScalableTag<double> d;
   const std::size_t lanes = hn::Lanes(d);
-  const auto load = [&](std::size_t i) HWY_ATTR {
-    if constexpr (std::is_same_v<T, double>) {
-      return hn::LoadU(d, x + i);
-    } else {
-      return hn::PromoteTo(d, hn::LoadU(from, x + i));
-    }
-  };
   auto even = hn::Zero(d);
   auto odd = hn::Zero(d);
   std::size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    even = hn::Add(even, load(i));
-    odd = hn::Add(odd, load(i + lanes));
+    even = hn::Add(even, term(load_double(x + i), load_double(more + i)...));
+    odd = hn::Add(odd, term(load_double(x + i + lanes), load_double(more + i + lanes)...));
   }
   double total = hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
-  for (; i < n; ++i) total += static_cast<double>(x[i]);
+  for (; i < n; ++i) {
+    const auto one = [&](const T* input)
+                         HWY_ATTR { return hn::Set(d, static_cast<double>(input[i])); };
+    total += hn::GetLane(term(one(x), one(more)...));
+  }
   return total;
+}
+
+// b is read for the differences alone.
+template <class T>
+double sum_kind(SumKind kind, const T* a, const T* b, std::size_t n) {
+  using V = hn::Vec<hn::ScalableTag<double>>;
+  switch (kind) {
+    case SumKind::kPlain:
+      return sum_range(
+          n, [](V v) HWY_ATTR { return v; }, a);
+    case SumKind::kSquares:
+      return sum_range(
+          n, [](V v) HWY_ATTR { return hn::Mul(v, v); }, a);
+    case SumKind::kSquaredDifferences:
+      return sum_range(
+          n,
+          [](V u, V v) HWY_ATTR {
+            const V difference = hn::Sub(u, v);
+            return hn::Mul(difference, difference);
+          },
+          a, b);
+  }
+  return 0;
+}
+
+// Whether x · 0 is 0 for all: it is NaN for infinities and NaN.
+template <class T>
+bool finite_range(const T* x, std::size_t n) {
+  const hn::ScalableTag<T> d;
+  const auto zero = hn::Zero(d);
+  const std::size_t lanes = hn::Lanes(d);
+  auto sum = zero;
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) sum = hn::Add(sum, hn::Mul(hn::LoadU(d, x + i), zero));
+  T rest = 0;
+  for (; i < n; ++i) rest += x[i] * T(0);
+  return hn::AllTrue(d, hn::Eq(sum, zero)) && rest == T(0);
 }
 
 // out[j] = Σ over rows of x[row · stride + j], for j < width ≤ kWidth. Summed in blocks of rows so
@@ -64,11 +109,17 @@ void sum_columns(const T* x, std::size_t rows, std::size_t stride, std::size_t w
   }
 }
 
-double sum_f32(const float* x, std::size_t n) {
-  return sum_range(x, n);
+double sum_f32(SumKind kind, const float* a, const float* b, std::size_t n) {
+  return sum_kind(kind, a, b, n);
 }
-double sum_f64(const double* x, std::size_t n) {
-  return sum_range(x, n);
+double sum_f64(SumKind kind, const double* a, const double* b, std::size_t n) {
+  return sum_kind(kind, a, b, n);
+}
+bool finite_f32(const float* x, std::size_t n) {
+  return finite_range(x, n);
+}
+bool finite_f64(const double* x, std::size_t n) {
+  return finite_range(x, n);
 }
 void columns_f32(const float* x, std::size_t rows, std::size_t stride, std::size_t width,
                  float* out) {
@@ -87,16 +138,24 @@ namespace penstock::tensor::cpu {
 
 HWY_EXPORT(sum_f32);
 HWY_EXPORT(sum_f64);
+HWY_EXPORT(finite_f32);
+HWY_EXPORT(finite_f64);
 HWY_EXPORT(columns_f32);
 HWY_EXPORT(columns_f64);
 
 namespace {
 
-double run_sum(const float* x, std::size_t n) {
-  return HWY_DYNAMIC_DISPATCH(sum_f32)(x, n);
+double run_sum(SumKind kind, const float* a, const float* b, std::size_t n) {
+  return HWY_DYNAMIC_DISPATCH(sum_f32)(kind, a, b, n);
 }
-double run_sum(const double* x, std::size_t n) {
-  return HWY_DYNAMIC_DISPATCH(sum_f64)(x, n);
+double run_sum(SumKind kind, const double* a, const double* b, std::size_t n) {
+  return HWY_DYNAMIC_DISPATCH(sum_f64)(kind, a, b, n);
+}
+bool run_finite(const float* x, std::size_t n) {
+  return HWY_DYNAMIC_DISPATCH(finite_f32)(x, n);
+}
+bool run_finite(const double* x, std::size_t n) {
+  return HWY_DYNAMIC_DISPATCH(finite_f64)(x, n);
 }
 void run_columns(const float* x, std::size_t rows, std::size_t stride, std::size_t width,
                  float* out) {
@@ -107,29 +166,41 @@ void run_columns(const double* x, std::size_t rows, std::size_t stride, std::siz
   HWY_DYNAMIC_DISPATCH(columns_f64)(x, rows, stride, width, out);
 }
 
-// Σ of function(begin, end) over fixed chunks of [0, n), added in order.
-template <class Function>
-double sum_chunks(const Context& context, std::int64_t n, const Function& function) {
-  constexpr std::int64_t kChunk = 1 << 15;
-  if (n <= kChunk) return function(0, n);
-  std::vector<double> partial(static_cast<std::size_t>((n + kChunk - 1) / kChunk));
-  parallel_chunks(context, n, kChunk, [&](std::int64_t begin, std::int64_t end) {
-    partial[static_cast<std::size_t>(begin / kChunk)] = function(begin, end);
-  });
-  return std::accumulate(partial.begin(), partial.end(), 0.0);
-}
+constexpr std::int64_t kChunk = 1 << 15;  // elements that one thread takes at a time
 
 }  // namespace
 
-double sum_all(const Context& context, const char* op, const Tensor& x) {
+double sum(const Context& context, const char* op, SumKind kind, const Tensor& a, const Tensor& b) {
+  const std::int64_t n = a.numel();
+  const auto chunks = static_cast<std::size_t>((n + kChunk - 1) / kChunk);
   double total = 0;
-  for_cpu_dtype(op, x.dtype(), [&]<class T>(T) {
-    total =
-        sum_chunks(context, x.numel(), [from = x.data<T>()](std::int64_t begin, std::int64_t end) {
-          return run_sum(from + begin, static_cast<std::size_t>(end - begin));
-        });
+  for_cpu_dtype(op, a.dtype(), [&]<class T>(T) {
+    const T* left = a.data<T>();
+    const T* right = b.data<T>();
+    if (chunks <= 1) {
+      total = run_sum(kind, left, right, static_cast<std::size_t>(n));
+      return;
+    }
+    std::vector<double> partial(chunks);
+    parallel_chunks(context, n, kChunk, [&](std::int64_t begin, std::int64_t end) {
+      partial[static_cast<std::size_t>(begin / kChunk)] =
+          run_sum(kind, left + begin, right + begin, static_cast<std::size_t>(end - begin));
+    });
+    total = std::accumulate(partial.begin(), partial.end(), 0.0);
   });
   return total;
+}
+
+bool all_finite(const Context& context, const char* op, const Tensor& x) {
+  std::atomic<bool> finite{true};
+  for_cpu_dtype(op, x.dtype(), [&]<class T>(T) {
+    const T* from = x.data<T>();
+    parallel_chunks(context, x.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
+      if (!finite.load(std::memory_order_relaxed)) return;
+      if (!run_finite(from + begin, static_cast<std::size_t>(end - begin))) finite = false;
+    });
+  });
+  return finite;
 }
 
 void sum_to(const Context& context, const Tensor& x, const Tensor& out) {
@@ -138,7 +209,7 @@ void sum_to(const Context& context, const Tensor& x, const Tensor& out) {
     const T* from = x.data<T>();
     T* to = out.data<T>();
     if (columns == 1) {
-      *to = static_cast<T>(sum_all(context, "sum_to", x));
+      *to = static_cast<T>(sum(context, "sum_to", SumKind::kPlain, x, x));
       return;
     }
     const std::size_t rows = columns == 0 ? 0 : static_cast<std::size_t>(x.numel()) / columns;

@@ -1,5 +1,7 @@
 #include "tensor/ops/check.h"
 
+#include <algorithm>
+
 namespace penstock::tensor {
 
 void check_placed(const char* op, const Context& context,
@@ -33,6 +35,12 @@ void check_same_shape(const char* op, const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape()) {
     throw_invalid(op, "equal shapes", a.shape().to_string() + " and " + b.shape().to_string());
   }
+}
+
+bool is_trailing(const Shape& small, const Shape& large) {
+  const auto few = small.dims();
+  const auto many = large.dims();
+  return few.size() <= many.size() && std::ranges::equal(few, many.last(few.size()));
 }
 
 void check_writable(const char* op, const Tensor& target) {

@@ -20,6 +20,9 @@ void check_floating(const char* op, const Context& context,
 
 void check_same_shape(const char* op, const Tensor& a, const Tensor& b);
 
+// Whether `small` is the last dimensions of `large`, all of them included.
+bool is_trailing(const Shape& small, const Shape& large);
+
 // The storage may be written: it was not given to send.
 void check_writable(const char* op, const Tensor& target);
 

@@ -1,10 +1,5 @@
 #include "tensor/ops/elementwise.h"
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <span>
-
 #include "tensor/cpu/elementwise.h"
 #include "tensor/ops/check.h"
 #include "tensor/ops/reduce.h"
@@ -15,32 +10,12 @@ namespace penstock::tensor {
 
 namespace {
 
-// b's role beside a: its rank is all that a gradient function must remember, since the sizes are
-// a's trailing ones or all 1.
-struct Broadcast {
-  std::int32_t rank;
-  bool one;  // b holds one element
-
-  Shape shape(const Shape& a) const {
-    std::array<std::int64_t, Shape::kMaxRank> dims;
-    dims.fill(1);
-    if (!one) std::copy_n(a.dims().end() - rank, rank, dims.begin());
-    return Shape(std::span<const std::int64_t>(dims.data(), static_cast<std::size_t>(rank)));
-  }
-};
-
-Broadcast check_broadcast(const char* op, const Context& context, const Tensor& a,
-                          const Tensor& b) {
+void check_operands(const char* op, const Context& context, const Tensor& a, const Tensor& b) {
   check_floating(op, context, {&a, &b});
-  const auto from = a.shape().dims();
-  const auto to = b.shape().dims();
-  const bool trailing =
-      to.size() <= from.size() && std::equal(to.begin(), to.end(), from.end() - to.size());
-  if (!trailing && b.numel() != 1) {
+  if (b.numel() != 1 && !is_trailing(b.shape(), a.shape())) {
     throw_invalid(op, "b of a's shape, of its trailing dimensions or of one element",
                   "a " + a.shape().to_string() + " and b " + b.shape().to_string());
   }
-  return {b.shape().rank(), !trailing};
 }
 
 Tensor compute(Context& context, const char* op, BinaryKind kind, const Tensor& a,
@@ -50,61 +25,56 @@ Tensor compute(Context& context, const char* op, BinaryKind kind, const Tensor& 
   return out;
 }
 
-// The gradient that reaches b: what reached a's elements, summed over those that b was used for.
-void set_broadcast(Context& context, Backward& node, Broadcast role, const Tensor& gradient) {
-  node.set(1, sum_to(context, gradient, role.shape(gradient.shape())));
-}
-
 }  // namespace
 
 Tensor add(Context& context, const Tensor& a, const Tensor& b) {
-  const Broadcast role = check_broadcast("add", context, a, b);
+  check_operands("add", context, a, b);
   Tensor out = compute(context, "add", BinaryKind::kAdd, a, b);
   if (Recorder node = record(context, "add", {&a, &b}, {&out})) {
-    node.both_grads([role](Context& c, Backward& n) {
+    node.both_grads([](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, n.grad());
-      if (n.wants(1)) set_broadcast(c, n, role, n.grad());
+      if (n.wants(1)) n.set(1, sum_to(c, n.grad(), n.shape(1)));
     });
   }
   return out;
 }
 
 Tensor sub(Context& context, const Tensor& a, const Tensor& b) {
-  const Broadcast role = check_broadcast("sub", context, a, b);
+  check_operands("sub", context, a, b);
   Tensor out = compute(context, "sub", BinaryKind::kSub, a, b);
   if (Recorder node = record(context, "sub", {&a, &b}, {&out})) {
-    node.both_grads([role](Context& c, Backward& n) {
+    node.both_grads([](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, n.grad());
-      if (n.wants(1)) set_broadcast(c, n, role, scale(c, n.grad(), -1));
+      if (n.wants(1)) n.set(1, sum_to(c, scale(c, n.grad(), -1), n.shape(1)));
     });
   }
   return out;
 }
 
 Tensor mul(Context& context, const Tensor& a, const Tensor& b) {
-  const Broadcast role = check_broadcast("mul", context, a, b);
+  check_operands("mul", context, a, b);
   Tensor out = compute(context, "mul", BinaryKind::kMul, a, b);
   if (Recorder node = record(context, "mul", {&a, &b}, {&out})) {
     node.save_for(1, a);
     node.save_for(0, b);
-    node.both_grads([role](Context& c, Backward& n) {
+    node.both_grads([](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, mul(c, n.grad(), n.saved(1)));
-      if (n.wants(1)) set_broadcast(c, n, role, mul(c, n.grad(), n.saved(0)));
+      if (n.wants(1)) n.set(1, sum_to(c, mul(c, n.grad(), n.saved(0)), n.shape(1)));
     });
   }
   return out;
 }
 
 Tensor div(Context& context, const Tensor& a, const Tensor& b) {
-  const Broadcast role = check_broadcast("div", context, a, b);
+  check_operands("div", context, a, b);
   Tensor out = compute(context, "div", BinaryKind::kDiv, a, b);
   if (Recorder node = record(context, "div", {&a, &b}, {&out})) {
     node.save_for(1, out);
     node.save(b, SavedFor::kBoth);
-    node.both_grads([role](Context& c, Backward& n) {
+    node.both_grads([](Context& c, Backward& n) {
       const Tensor direct = div(c, n.grad(), n.saved(1));  // gradient of a: g / b
       if (n.wants(0)) n.set(0, direct);
-      if (n.wants(1)) set_broadcast(c, n, role, scale(c, mul(c, direct, n.saved(0)), -1));
+      if (n.wants(1)) n.set(1, sum_to(c, scale(c, mul(c, direct, n.saved(0)), -1), n.shape(1)));
     });
   }
   return out;

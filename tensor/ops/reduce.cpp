@@ -1,16 +1,84 @@
 #include "tensor/ops/reduce.h"
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "tensor/cpu/elementwise.h"
 #include "tensor/cpu/reduce.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/elementwise.h"
+#include "tensor/tape.h"
 
 namespace penstock::tensor {
 
+namespace {
+
+void check_repeats(const char* op, const Shape& small, const Shape& large, const char* which) {
+  if (small.numel() == 1 || is_trailing(small, large)) return;
+  throw_invalid(op, std::string(which) + " one element or the other's trailing dimensions",
+                small.to_string() + " beside " + large.to_string());
+}
+
+}  // namespace
+
 Tensor sum_to(Context& context, const Tensor& x, const Shape& shape) {
   check_floating("sum_to", context, {&x});
+  check_repeats("sum_to", shape, x.shape(), "a shape of");
   if (x.shape() == shape) return x;
   Tensor out = Tensor::empty(context, shape, x.dtype());
   if (on_cpu("sum_to", context)) cpu::sum_to(context, x, out);
+  if (Recorder node = record(context, "sum_to", {&x}, {&out})) {
+    node.both_grads([](Context& c, Backward& n) {
+      if (n.wants(0)) n.set(0, broadcast_to(c, n.grad(), n.shape(0)));
+    });
+  }
   return out;
+}
+
+Tensor broadcast_to(Context& context, const Tensor& x, const Shape& shape) {
+  check_floating("broadcast_to", context, {&x});
+  check_repeats("broadcast_to", x.shape(), shape, "x of");
+  if (x.shape() == shape) return x;
+  Tensor out = Tensor::empty(context, shape, x.dtype());
+  if (on_cpu("broadcast_to", context)) cpu::repeat(context, "broadcast_to", x, out);
+  if (Recorder node = record(context, "broadcast_to", {&x}, {&out})) {
+    node.both_grads([](Context& c, Backward& n) {
+      if (n.wants(0)) n.set(0, sum_to(c, n.grad(), n.shape(0)));
+    });
+  }
+  return out;
+}
+
+Tensor sum(Context& context, const Tensor& x) {
+  return sum_to(context, x, Shape());
+}
+
+Tensor mean(Context& context, const Tensor& x) {
+  check_floating("mean", context, {&x});
+  Tensor out = Tensor::empty(context, {}, x.dtype());
+  const double factor = x.numel() == 0 ? 0.0 : 1.0 / static_cast<double>(x.numel());
+  if (on_cpu("mean", context)) {
+    const double total = cpu::sum(context, "mean", cpu::SumKind::kPlain, x, x);
+    cpu::store("mean", out, total * factor);
+  }
+  if (Recorder node = record(context, "mean", {&x}, {&out})) {
+    node.both_grads([factor](Context& c, Backward& n) {
+      if (n.wants(0)) n.set(0, broadcast_to(c, scale(c, n.grad(), factor), n.shape(0)));
+    });
+  }
+  return out;
+}
+
+double sum_squares(Context& context, const Tensor& x) {
+  check_floating("sum_squares", context, {&x});
+  if (!on_cpu("sum_squares", context)) return 0.0;
+  return cpu::sum(context, "sum_squares", cpu::SumKind::kSquares, x, x);
+}
+
+bool all_finite(Context& context, const Tensor& x) {
+  check_floating("all_finite", context, {&x});
+  return !on_cpu("all_finite", context) || cpu::all_finite(context, "all_finite", x);
 }
 
 }  // namespace penstock::tensor

@@ -1,4 +1,7 @@
 // Sums. Elements are added in a fixed order that depends on the shape alone, never on threads.
+//
+// Errors: InvalidArgument for shapes, dtypes or devices that do not fit; Unsupported for a dtype or
+// a device that has no kernel (the CPU computes in f32 and f64).
 #pragma once
 
 #include "tensor/context.h"
@@ -6,9 +9,24 @@
 
 namespace penstock::tensor {
 
-// x summed over its leading axes to `shape`, which is x's trailing dimensions (all of them: a
-// copy) or has one element: the inverse of add's broadcast, so the gradient of a bias is
-// sum_to(g, bias shape). Zero when x has no rows. Differentiable; f32 or f64 on the CPU.
+// x summed over its leading axes to `shape`, which is x's trailing dimensions or has one element:
+// the inverse of add's broadcast, so the gradient of a bias is sum_to(g, bias shape). x itself when
+// the shapes are equal; zeros when x has no rows. Differentiable.
 Tensor sum_to(Context& context, const Tensor& x, const Shape& shape);
+
+// x repeated over new leading axes; x's shape is the trailing dimensions of `shape`, or x has one
+// element. x itself when the shapes are equal. Differentiable.
+Tensor broadcast_to(Context& context, const Tensor& x, const Shape& shape);
+
+// The sum and the mean of all elements, as a scalar of x's dtype, added up in double. Both are 0
+// for a tensor without elements. Differentiable.
+Tensor sum(Context& context, const Tensor& x);
+Tensor mean(Context& context, const Tensor& x);
+
+// Σ x[i]² in double; not recorded. 0 on the meta device.
+double sum_squares(Context& context, const Tensor& x);
+
+// Whether no element is infinite or NaN; not recorded. True on the meta device.
+bool all_finite(Context& context, const Tensor& x);
 
 }  // namespace penstock::tensor

@@ -1,0 +1,23 @@
+// CPU kernels of the look-ups. Callers have checked shapes and dtypes.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace penstock::tensor::cpu {
+
+// The position of the first id outside of [0, limit), or -1.
+std::int64_t find_out_of_range(const Tensor& ids, std::int64_t limit);
+// The id at a position, i32 or i64.
+std::int64_t id_at(const Tensor& ids, std::int64_t position);
+
+// out[i] = table[ids[i]], rows; any dtype.
+void gather_rows(const Context& context, const Tensor& ids, const Tensor& table, const Tensor& out);
+
+// grad[ids[i]] += rows[i] in the order of i, after zeroing grad unless `accumulate`; f32 or f64.
+void scatter_rows(const Context& context, const char* op, const Tensor& ids, const Tensor& rows,
+                  const Tensor& grad, bool accumulate);
+
+}  // namespace penstock::tensor::cpu

@@ -1,0 +1,14 @@
+// Losses. (Cross-entropy is in ops/cross_entropy.h.)
+#pragma once
+
+#include "tensor/context.h"
+#include "tensor/tensor.h"
+
+namespace penstock::tensor {
+
+// Mean squared error: the mean over all elements of (prediction − target)², a scalar, added up in
+// double; 0 for tensors without elements. Equal shapes and dtypes, f32 or f64 on the CPU;
+// InvalidArgument or Unsupported otherwise. Differentiable in both.
+Tensor mse(Context& context, const Tensor& prediction, const Tensor& target);
+
+}  // namespace penstock::tensor
