@@ -26,6 +26,8 @@ struct OptimizerOptions {
   double eps = 1e-8;            // Adam
   bool adam_w_mode = true;      // Adam: decoupled decay; false adds it to the gradient
   bool bias_correction = true;  // Adam
+
+  bool operator==(const OptimizerOptions&) const = default;
 };
 
 // Stateless: the state of a parameter is a list of tensors that the engine keeps and saves.

@@ -1,0 +1,53 @@
+#include "engine/config.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "engine/config_bind.h"
+#include "engine/config_override.h"
+#include "engine/config_validate.h"
+#include "engine/json_parse.h"
+
+namespace penstock::engine {
+
+std::vector<double> OptimizerConfig::group_lrs() const {
+  std::vector<double> lrs;
+  for (const ParameterGroupConfig& group : groups) lrs.push_back(group.options.lr);
+  lrs.push_back(options.lr);
+  return lrs;
+}
+
+bool Config::operator==(const Config&) const = default;
+
+Config parse_config(std::string_view json_text, std::string_view origin,
+                    std::span<const std::string> overrides) {
+  JsonValue root = parse_json(json_text, origin);
+  for (const std::string& assignment : overrides) apply_override(root, assignment);
+  validate_config(root, origin);
+  Config config = bind_config(root);
+  config.without_effect = keys_without_effect(root);
+  const auto* cycle = std::get_if<OneCycleConfig>(&config.scheduler);
+  if (cycle && cycle->cycle_momentum && config.optimizer->kind == model::OptimizerKind::kSgd) {
+    config.without_effect.push_back("scheduler.params.cycle_momentum: SGD has no betas");
+  }
+  config.canonical_text = canonical_json(root);
+  return config;
+}
+
+Config load_config_file(const std::filesystem::path& path, std::span<const std::string> overrides) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    throw ConfigError("[config] " + path.string() + ": a folder; expected a JSON file");
+  }
+  std::ifstream file(path, std::ios::binary);
+  const std::string reason = std::strerror(errno);
+  if (!file) throw ConfigError("[config] " + path.string() + ": cannot open the file: " + reason);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (file.bad()) throw ConfigError("[config] " + path.string() + ": cannot read the file");
+  return parse_config(text, path.string(), overrides);
+}
+
+}  // namespace penstock::engine

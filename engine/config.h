@@ -1,0 +1,100 @@
+// What a run is configured with: DeepSpeed's JSON keys and Penstock's own, checked and typed.
+// docs/config.md describes every key. A key that this version only accepts switched off has no
+// member here.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/config_error.h"
+#include "engine/lr_schedule_config.h"
+#include "model/optimizer.h"
+
+namespace penstock::engine {
+
+// The batch keys as given; batch_config.h completes them once the number of replicas is known.
+struct BatchConfig {
+  std::optional<std::int64_t> train_batch_size;
+  std::optional<std::int64_t> train_micro_batch_size_per_gpu;
+  std::optional<std::int64_t> gradient_accumulation_steps;
+  bool operator==(const BatchConfig&) const = default;
+};
+
+// `optimizer.params` overlaid with the group's own settings.
+struct ParameterGroupConfig {
+  std::string match;  // ECMAScript regular expression, found anywhere in the parameter's name
+  model::OptimizerOptions options;
+  bool operator==(const ParameterGroupConfig&) const = default;
+};
+
+struct OptimizerConfig {
+  model::OptimizerKind kind = model::OptimizerKind::kSgd;
+  model::OptimizerOptions options;           // `optimizer.params`; "AdamW" is Adam in adam_w_mode
+  std::vector<ParameterGroupConfig> groups;  // a parameter belongs to the first match
+
+  // One learning rate per group in `groups` and a last one for the parameters that match none.
+  std::vector<double> group_lrs() const;
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+struct PipelineConfig {
+  int stages = 1;
+  std::string partition = "best";  // best | uniform | parameters | type:REGEX, the word lower-case
+  std::vector<std::int64_t> bounds;  // empty, or stages + 1 rising cuts that begin with 0
+  std::string schedule = "1f1b";
+  bool operator==(const PipelineConfig&) const = default;
+};
+
+enum class CommunicationBackend { kAuto, kLocal, kMpi };
+
+struct CommunicationConfig {
+  CommunicationBackend backend = CommunicationBackend::kAuto;
+  double timeout_seconds = 300.0;
+  bool operator==(const CommunicationConfig&) const = default;
+};
+
+struct CheckpointConfig {
+  std::optional<int> keep_last;  // none: all
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
+enum class NonFiniteGradients { kSkip, kStop };
+
+struct Config {
+  BatchConfig batch;
+  std::optional<OptimizerConfig> optimizer;  // none: the engine evaluates only
+  SchedulerConfig scheduler;
+  double gradient_clipping = 1.0;  // 0 = off
+  NonFiniteGradients non_finite_gradients = NonFiniteGradients::kSkip;
+  PipelineConfig pipeline;
+  CommunicationConfig communication;
+  CheckpointConfig checkpoint;
+  std::vector<std::string> frozen_parameters;  // regular expressions, found anywhere in the name
+  std::optional<std::int64_t> steps_per_print;
+  std::optional<int> threads_per_rank;  // none: cores ÷ ranks on the host
+  std::uint64_t seed = 1234;
+
+  // "key: why" for each key that was given and has no effect; to be listed once at start.
+  std::vector<std::string> without_effect;
+  // The document after overrides, as canonical JSON: ranks compare it, a run folder keeps it.
+  std::string canonical_text;
+
+  bool operator==(const Config&) const;
+};
+
+// Parses and checks a configuration. `overrides` are "path=value" texts (config_override.h),
+// applied first. `origin` begins the messages. Throws ConfigError that lists every fault of one
+// kind at once.
+Config parse_config(std::string_view json_text, std::string_view origin,
+                    std::span<const std::string> overrides = {});
+
+// The same from a file, whose path is the origin.
+Config load_config_file(const std::filesystem::path& path,
+                        std::span<const std::string> overrides = {});
+
+}  // namespace penstock::engine

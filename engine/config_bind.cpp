@@ -1,0 +1,150 @@
+#include "engine/config_bind.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace penstock::engine {
+
+namespace {
+
+void read_options(const SectionReader& section, model::OptimizerOptions& options) {
+  section.read("lr", options.lr);
+  section.read("weight_decay", options.weight_decay);
+  section.read("momentum", options.momentum);
+  section.read("dampening", options.dampening);
+  section.read("eps", options.eps);
+  if (const JsonValue* betas = section.find("betas")) {
+    const auto& pair = *betas->get_if<JsonValue::Array>();
+    options.beta1 = *pair[0].as_number();
+    options.beta2 = *pair[1].as_number();
+  }
+}
+
+std::optional<OptimizerConfig> bind_optimizer(const JsonValue& root) {
+  const SectionReader section(root, "optimizer.");
+  if (section.find("type") == nullptr) return {};
+  OptimizerConfig optimizer;
+  section.read_choice("type", optimizer.kind,
+                      {{"SGD", model::OptimizerKind::kSgd},
+                       {"Adam", model::OptimizerKind::kAdam},
+                       {"AdamW", model::OptimizerKind::kAdam}});
+  const SectionReader params(root, "optimizer.params.");
+  params.read("adam_w_mode", optimizer.options.adam_w_mode);
+  params.read("bias_correction", optimizer.options.bias_correction);
+  read_options(params, optimizer.options);
+  if (const JsonValue* groups = section.find("groups")) {
+    for (const JsonValue& item : *groups->get_if<JsonValue::Array>()) {
+      ParameterGroupConfig group{.match = "", .options = optimizer.options};
+      const SectionReader own(item);
+      own.read("match", group.match);
+      read_options(own, group.options);
+      optimizer.groups.push_back(std::move(group));
+    }
+  }
+  return optimizer;
+}
+
+PipelineConfig bind_pipeline(const JsonValue& root) {
+  const SectionReader section(root, "pipeline.");
+  PipelineConfig pipeline;
+  section.read("stages", pipeline.stages);
+  section.read("partition", pipeline.partition);
+  section.read("bounds", pipeline.bounds);
+  section.read("schedule", pipeline.schedule);
+  // The words ignore case; a regular expression after "type:" is kept as it is.
+  const auto word_end = std::min(pipeline.partition.find(':'), pipeline.partition.size());
+  const auto lower = [](unsigned char c) { return static_cast<char>(std::tolower(c)); };
+  std::transform(pipeline.partition.begin(),
+                 pipeline.partition.begin() + static_cast<std::ptrdiff_t>(word_end),
+                 pipeline.partition.begin(), lower);
+  std::ranges::transform(pipeline.schedule, pipeline.schedule.begin(), lower);
+  return pipeline;
+}
+
+CommunicationConfig bind_communication(const JsonValue& root) {
+  const SectionReader section(root, "communication.");
+  CommunicationConfig communication;
+  section.read_choice("backend", communication.backend,
+                      {{"auto", CommunicationBackend::kAuto},
+                       {"local", CommunicationBackend::kLocal},
+                       {"mpi", CommunicationBackend::kMpi}});
+  section.read("timeout_seconds", communication.timeout_seconds);
+  return communication;
+}
+
+}  // namespace
+
+void SectionReader::read(std::string_view key, bool& out) const {
+  if (const JsonValue* value = find(key)) out = *value->get_if<bool>();
+}
+
+void SectionReader::read(std::string_view key, int& out) const {
+  if (const JsonValue* value = find(key)) out = static_cast<int>(*value->as_int());
+}
+
+void SectionReader::read(std::string_view key, std::int64_t& out) const {
+  if (const JsonValue* value = find(key)) out = *value->as_int();
+}
+
+void SectionReader::read(std::string_view key, double& out) const {
+  if (const JsonValue* value = find(key)) out = *value->as_number();
+}
+
+void SectionReader::read(std::string_view key, std::string& out) const {
+  if (const JsonValue* value = find(key)) out = *value->get_if<std::string>();
+}
+
+void SectionReader::read(std::string_view key, PerGroup& out) const {
+  const JsonValue* value = find(key);
+  if (value == nullptr) return;
+  if (const auto* items = value->get_if<JsonValue::Array>()) {
+    std::vector<double> values;
+    for (const JsonValue& item : *items) values.push_back(*item.as_number());
+    out = std::move(values);
+  } else {
+    out = *value->as_number();
+  }
+}
+
+void SectionReader::read(std::string_view key, std::vector<std::int64_t>& out) const {
+  const JsonValue* value = find(key);
+  if (value == nullptr) return;
+  out.clear();
+  for (const JsonValue& item : *value->get_if<JsonValue::Array>()) {
+    out.push_back(*item.as_int());
+  }
+}
+
+void SectionReader::read(std::string_view key, std::vector<std::string>& out) const {
+  const JsonValue* value = find(key);
+  if (value == nullptr) return;
+  out.clear();
+  for (const JsonValue& item : *value->get_if<JsonValue::Array>()) {
+    out.push_back(*item.get_if<std::string>());
+  }
+}
+
+Config bind_config(const JsonValue& root) {
+  const SectionReader top(root);
+  Config config;
+  top.read("train_batch_size", config.batch.train_batch_size);
+  top.read("train_micro_batch_size_per_gpu", config.batch.train_micro_batch_size_per_gpu);
+  top.read("gradient_accumulation_steps", config.batch.gradient_accumulation_steps);
+  config.optimizer = bind_optimizer(root);
+  config.scheduler = bind_scheduler(root);
+  top.read("gradient_clipping", config.gradient_clipping);
+  top.read_choice("non_finite_gradients", config.non_finite_gradients,
+                  {{"skip", NonFiniteGradients::kSkip}, {"stop", NonFiniteGradients::kStop}});
+  config.pipeline = bind_pipeline(root);
+  config.communication = bind_communication(root);
+  top.read("checkpoint.keep_last", config.checkpoint.keep_last);
+  top.read("frozen_parameters", config.frozen_parameters);
+  top.read("steps_per_print", config.steps_per_print);
+  top.read("threads_per_rank", config.threads_per_rank);
+  if (const JsonValue* seed = top.find("seed")) {
+    config.seed = static_cast<std::uint64_t>(*seed->as_int());
+  }
+  return config;
+}
+
+}  // namespace penstock::engine

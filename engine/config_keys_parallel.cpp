@@ -1,0 +1,63 @@
+#include "engine/config_keys.h"
+
+namespace penstock::engine {
+
+namespace {
+
+constexpr std::string_view kNoRecompute = "activations are not recomputed here";
+constexpr std::string_view kOneChunk = "a rank owns one stage here";
+constexpr std::string_view kNoTensorParallel = "layers are not split over ranks here";
+
+constexpr KeyRow kRows[] = {
+    supported("pipeline.stages", kInt | kAuto, "\"auto\"", between(1, 65536),
+              "Pipeline stages, one per rank along the pipe; \"auto\" = 1. What is left of the "
+              "ranks are replicas."),
+    supported("pipeline.partition", kString, "\"best\"", any(),
+              "How layers are cut into stages: \"uniform\" (equal counts), \"parameters\" (equal "
+              "trainable elements), \"type:REGEX\" (equal counts of layers whose class name "
+              "contains a match, ignoring case), or \"best\" (parameters)."),
+    supported("pipeline.bounds", kIntList, "", at_least(0),
+              "The cuts themselves instead of a partition: stage s has layers bounds[s] to "
+              "bounds[s+1] − 1; stages + 1 rising numbers from 0. Penstock only."),
+    supported("pipeline.schedule", kString, "\"1f1b\"",
+              one_of("1f1b",
+                     "gpipe|interleaved1f1b|loopedbfs|interleavedzerobubble|zb-h1|zb-h2|zb-v|"
+                     "zbvzerobubble|v-half|v-min|dualpipev"),
+              "The order of work in a step. Penstock only."),
+    hint("pipeline.seed_layers", kBool, "false", any(),
+         "initial weights are always keyed by the layer's place in the model"),
+    off_only("pipeline.activation_checkpoint_interval", kInt, "0", at_least(0), kNoRecompute),
+    hint("pipeline.use_reentrant", kBool, "true", any(), "there is one way to record operations"),
+    hint("pipeline.pipe_partitioned", kBool, "true", any(), kNoTensorParallel),
+    hint("pipeline.grad_partitioned", kBool, "true", any(), kNoTensorParallel),
+    off_only("pipeline.chunks", kInt, "1", at_least(1), kOneChunk),
+    off_only("pipeline.stage_map", kIntList, "", at_least(0), kOneChunk),
+    off_only("pipeline.cost_file", kString, "", any(),
+             "cutting by measured costs is not there; use pipeline.bounds"),
+    off_only("tensor_parallel.size", kInt, "1", at_least(1), kNoTensorParallel),
+    off_only("tensor_parallel.sequence_parallel", kBool, "false", any(), kNoTensorParallel),
+    off_only("activation_checkpointing.partition_activations", kBool, "false", any(), kNoRecompute),
+    off_only("activation_checkpointing.cpu_checkpointing", kBool, "false", any(), kNoRecompute),
+    off_only("activation_checkpointing.contiguous_memory_optimization", kBool, "false", any(),
+             kNoRecompute),
+    off_only("activation_checkpointing.number_checkpoints", kInt, "", at_least(1), kNoRecompute),
+    off_only("activation_checkpointing.synchronize_checkpoint_boundary", kBool, "false", any(),
+             kNoRecompute),
+    off_only("activation_checkpointing.profile", kBool, "false", any(), kNoRecompute),
+    supported("communication.backend", kString, "\"auto\"", one_of("auto|local|mpi", "nccl|gloo"),
+              "Ranks as threads of one process (local) or as processes (mpi); auto = mpi under "
+              "mpirun, else local. Penstock only."),
+    supported("communication.timeout_seconds", kNumber, "300.0", above(0),
+              "Longest wait for another rank before the run fails. Penstock only."),
+    supported("threads_per_rank", kInt, "", between(1, 4096),
+              "Threads inside one rank's operations; left out: cores ÷ ranks on the host, at "
+              "least 1. Penstock only."),
+};
+
+}  // namespace
+
+KeyChapter parallel_keys() {
+  return {"Pipeline and communication", "", kRows};
+}
+
+}  // namespace penstock::engine

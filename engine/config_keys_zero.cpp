@@ -1,0 +1,55 @@
+#include "engine/config_keys.h"
+
+namespace penstock::engine {
+
+namespace {
+
+constexpr std::string_view kNeedsZero = "belongs to ZeRO, which is off";
+constexpr std::string_view kNeedsStage3 = "belongs to ZeRO stage 3";
+constexpr std::string_view kNoOffload = "all state stays in the rank's own memory";
+
+constexpr KeyRow kRows[] = {
+    off_only("zero_optimization.stage", kInt | kAuto, "0", between(0, 2),
+             "optimizer state and gradients are whole on every replica here, and a pipeline "
+             "cannot use stage 3"),
+    hint("zero_optimization.contiguous_gradients", kBool | kAuto, "true", any(),
+         "gradients always lie in one piece"),
+    hint("zero_optimization.reduce_scatter", kBool | kAuto, "true", any(), kNeedsZero),
+    hint("zero_optimization.reduce_bucket_size", kInt | kAuto, "500000000", at_least(0),
+         "a stage's gradients are one bucket"),
+    hint("zero_optimization.allgather_partitions", kBool | kAuto, "true", any(), kNeedsZero),
+    hint("zero_optimization.allgather_bucket_size", kInt | kAuto, "500000000", at_least(0),
+         kNeedsZero),
+    hint("zero_optimization.overlap_comm", kBool | kAuto, "", any(),
+         "the schedule decides what overlaps"),
+    hint("zero_optimization.load_from_fp32_weights", kBool | kAuto, "true", any(), kNeedsZero),
+    hint("zero_optimization.elastic_checkpoint", kBool | kAuto, "false", any(),
+         "any grid loads any checkpoint"),
+    hint("zero_optimization.round_robin_gradients", kBool | kAuto, "false", any(), kNeedsZero),
+    hint("zero_optimization.ignore_unused_parameters", kBool | kAuto, "true", any(),
+         "a parameter without a gradient counts as zero"),
+    off_only("zero_optimization.offload_param", kObject, "", any(), kNoOffload),
+    off_only("zero_optimization.offload_optimizer", kObject, "", any(), kNoOffload),
+    off_only("zero_optimization.cpu_offload", kBool | kAuto, "false", any(), kNoOffload),
+    hint("zero_optimization.sub_group_size", kInt | kAuto, "1000000000", at_least(0), kNeedsStage3),
+    hint("zero_optimization.stage3_prefetch_bucket_size", kInt | kAuto, "50000000", at_least(0),
+         kNeedsStage3),
+    hint("zero_optimization.stage3_param_persistence_threshold", kInt | kAuto, "100000",
+         at_least(0), kNeedsStage3),
+    hint("zero_optimization.stage3_max_live_parameters", kInt | kAuto, "1000000000", at_least(0),
+         kNeedsStage3),
+    hint("zero_optimization.stage3_max_reuse_distance", kInt | kAuto, "1000000000", at_least(0),
+         kNeedsStage3),
+    hint("zero_optimization.stage3_gather_16bit_weights_on_model_save", kBool | kAuto, "false",
+         any(), kNeedsStage3),
+    hint("zero_allow_untested_optimizer", kBool, "false", any(), kNeedsZero),
+    hint("zero_force_ds_cpu_optimizer", kBool, "true", any(), kNeedsZero),
+};
+
+}  // namespace
+
+KeyChapter zero_keys() {
+  return {"ZeRO", "", kRows};
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,146 @@
+#include "engine/config_rules.h"
+
+#include <string>
+#include <utility>
+
+#include "engine/config_keys.h"
+#include "engine/config_match.h"
+
+namespace penstock::engine {
+
+namespace {
+
+bool is_true(const JsonValue* value) {
+  return value != nullptr && value->get_if<bool>() != nullptr && *value->get_if<bool>();
+}
+
+void check_precision(const JsonValue& root, Problems& problems) {
+  const JsonValue* bf16 = given(root, "bf16");
+  const JsonValue* bfloat16 = given(root, "bfloat16");
+  if (bf16 != nullptr && bfloat16 != nullptr) {
+    problems.add(bfloat16->line, "bfloat16",
+                 "another name of bf16, which is given too; keep one of bf16 and bfloat16");
+  }
+  const JsonValue* fp16_on = given(root, "fp16.enabled");
+  const std::string bf16_key = bf16 != nullptr ? "bf16.enabled" : "bfloat16.enabled";
+  if (is_true(fp16_on) && is_true(given(root, bf16_key))) {
+    problems.add(fp16_on->line, "fp16.enabled",
+                 "true, and so is " + bf16_key + "; at most one of fp16 and bf16 can be enabled");
+  }
+}
+
+void check_optimizer(const JsonValue& root, Problems& problems) {
+  const JsonValue* type = given(root, "optimizer.type");
+  const JsonValue* mode = given(root, "optimizer.params.adam_w_mode");
+  if (type != nullptr && mode != nullptr && !is_true(mode) &&
+      match_choice("AdamW", *type->get_if<std::string>()) == "AdamW") {
+    problems.add(mode->line, "optimizer.params.adam_w_mode",
+                 "false contradicts optimizer.type AdamW; use Adam for decay in the gradient");
+  }
+  const JsonValue* scheduler = given(root, "scheduler");
+  if (scheduler != nullptr && type == nullptr) {
+    problems.add(scheduler->line, "scheduler", "needs an optimizer section, which is not given");
+  }
+}
+
+void check_scheduler(const JsonValue& root, Problems& problems) {
+  const JsonValue* params = given(root, "scheduler.params");
+  if (params == nullptr) return;
+  const JsonValue* groups = given(root, "optimizer.groups");
+  const auto* listed = groups ? groups->get_if<JsonValue::Array>() : nullptr;
+  const std::size_t count = listed && !listed->empty() ? listed->size() + 1 : 1;
+  for (const auto& [name, value] : *params->get_if<JsonValue::Object>()) {
+    const auto* list = value.get_if<JsonValue::Array>();
+    if (list == nullptr || list->size() == count) continue;
+    problems.add(value.line, "scheduler.params." + name,
+                 "expected one value per parameter group (" + std::to_string(count) +
+                     ": each of optimizer.groups, and all other parameters), got " +
+                     std::to_string(list->size()));
+  }
+  const JsonValue* total = given(root, "scheduler.params.total_num_steps");
+  const JsonValue* warmup = given(root, "scheduler.params.warmup_num_steps");
+  const std::int64_t warmup_steps = warmup != nullptr ? *warmup->as_int() : 1000;
+  if (total != nullptr && *total->as_int() < warmup_steps) {
+    problems.add(total->line, "scheduler.params.total_num_steps",
+                 std::to_string(*total->as_int()) + " is less than warmup_num_steps " +
+                     std::to_string(warmup_steps) + (warmup ? "" : " (its default)") +
+                     "; the warm-up is part of the total");
+  }
+}
+
+void check_partition(const JsonValue& root, Problems& problems) {
+  const JsonValue* partition = given(root, "pipeline.partition");
+  if (partition == nullptr) return;
+  const std::string& text = *partition->get_if<std::string>();
+  constexpr std::string_view kType = "type:";
+  const std::string_view word = std::string_view(text).substr(0, kType.size());
+  const bool by_type = !match_choice(kType, word).empty();
+  std::string fact;
+  if (by_type) {
+    const auto pattern = std::string_view(text).substr(kType.size());
+    const auto fault = regex_fault(pattern);
+    if (pattern.empty()) fact = "expected a regular expression after \"type:\"";
+    if (fault) fact = "\"" + json_escaped(pattern) + "\" is " + *fault;
+  } else if (!match_choice("profile", text).empty()) {
+    fact = "\"profile\" is not available in this version; use pipeline.bounds";
+  } else if (match_choice("best|uniform|parameters", text).empty()) {
+    fact = "expected best, uniform, parameters or type:REGEX, got \"" + json_escaped(text) + "\"";
+  }
+  if (!fact.empty()) problems.add(partition->line, "pipeline.partition", fact);
+}
+
+void check_bounds(const JsonValue& root, Problems& problems) {
+  const JsonValue* bounds = given(root, "pipeline.bounds");
+  if (bounds == nullptr) return;
+  const auto& cuts = *bounds->get_if<JsonValue::Array>();
+  bool rising = cuts.size() >= 2 && *cuts.front().as_int() == 0;
+  for (std::size_t i = 1; i < cuts.size(); ++i) {
+    rising = rising && *cuts[i].as_int() > *cuts[i - 1].as_int();
+  }
+  const auto add = [&](const std::string& fact) {
+    problems.add(bounds->line, "pipeline.bounds", fact);
+  };
+  if (!rising || *cuts.back().as_int() > 1'000'000) {
+    add("expected rising layer numbers that begin with 0, such as [0, 3, 6], got " +
+        canonical_json(*bounds));
+    return;
+  }
+  const JsonValue* stages = given(root, "pipeline.stages");
+  const std::int64_t wanted = stages != nullptr ? *stages->as_int() : 1;
+  if (static_cast<std::int64_t>(cuts.size()) != wanted + 1) {
+    add(canonical_json(*bounds) + " makes " + std::to_string(cuts.size() - 1) +
+        " stages, but pipeline.stages is " + std::to_string(wanted) +
+        (stages != nullptr ? "" : " (its default)"));
+  }
+  const JsonValue* partition = given(root, "pipeline.partition");
+  if (partition != nullptr && match_choice("best", *partition->get_if<std::string>()).empty()) {
+    add("given together with pipeline.partition \"" +
+        json_escaped(*partition->get_if<std::string>()) + "\"; keep one of them");
+  }
+}
+
+}  // namespace
+
+const JsonValue* given(const JsonValue& root, std::string_view path) {
+  const JsonValue* value = &root;
+  for (std::string_view rest = path; value != nullptr && !rest.empty();) {
+    const auto dot = rest.find('.');
+    value = value->find(rest.substr(0, dot));
+    rest.remove_prefix(dot == std::string_view::npos ? rest.size() : dot + 1);
+  }
+  if (value == nullptr || value->is_null()) return nullptr;
+  const auto* text = value->get_if<std::string>();
+  if (text == nullptr || *text != "auto") return value;
+  const KeyRow* row = find_key(canonical_path(path), {});
+  return row != nullptr && (row->type & kAuto) ? nullptr : value;
+}
+
+void find_contradictions(const JsonValue& root, Problems& problems) {
+  check_precision(root, problems);
+  check_optimizer(root, problems);
+  check_scheduler(root, problems);
+  check_partition(root, problems);
+  check_bounds(root, problems);
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,194 @@
+// What must hold for every row of the key table, whoever adds one.
+#include <set>
+#include <utility>
+
+#include "config_support.h"
+#include "engine/config_keys.h"
+
+namespace penstock::engine {
+namespace {
+
+using nlohmann::json;
+using test::config_error;
+
+json parsed(std::string_view text) {
+  return json::parse(text.begin(), text.end());
+}
+
+// The first type of a row's section that has the key, such as WarmupLR.
+std::string type_for(const KeyRow& row, const std::string& otherwise) {
+  return row.of.empty() ? otherwise : std::string(split_choices(row.of).front());
+}
+
+// A valid document in which the row's key may stand.
+json base_document(const KeyRow& row) {
+  json root = json::object();
+  const bool scheduler = row.path.starts_with("scheduler");
+  if (!scheduler && !row.path.starts_with("optimizer")) return root;
+  root["optimizer"]["type"] = scheduler ? "Adam" : type_for(row, "SGD");
+  if (row.path.starts_with("optimizer.groups[]")) {
+    root["optimizer"]["groups"] = json::array({{{"match", "a"}}});
+  }
+  if (!scheduler) return root;
+  const std::string type = type_for(row, "WarmupLR");
+  json& section = root["scheduler"] = {{"type", type}, {"params", json::object()}};
+  if (type == "OneCycle") section["params"] = {{"cycle_min_lr", 0.1}, {"cycle_max_lr", 1.0}};
+  if (type == "WarmupDecayLR" || type == "WarmupCosineLR") {
+    section["params"]["total_num_steps"] = 5000;
+  }
+  return root;
+}
+
+// The base document with the row's key set to `value`.
+std::string document_with(const KeyRow& row, const json& value) {
+  json root = base_document(row);
+  std::string pointer = "/" + std::string(row.path);
+  for (std::size_t at; (at = pointer.find("[]")) != std::string::npos;) {
+    pointer.replace(at, 2, "/0");
+  }
+  for (char& c : pointer) c = c == '.' ? '/' : c;
+  root[json::json_pointer(pointer)] = value;
+  return root.dump();
+}
+
+std::string written_path(const KeyRow& row) {
+  std::string path(row.path);
+  const auto brackets = path.find("[]");
+  return brackets == std::string::npos ? path : path.replace(brackets, 2, "[0]");
+}
+
+Config plain(const std::string& text) {
+  Config config = parse_config(text, "test.json");
+  config.canonical_text.clear();
+  return config;
+}
+
+template <typename Check>
+void for_each_row(const Check& check) {
+  std::size_t rows = 0;
+  for (const KeyChapter& chapter : key_chapters()) {
+    for (const KeyRow& row : chapter.rows) {
+      SCOPED_TRACE(std::string(row.path) + " " + std::string(row.of));
+      check(row);
+      ++rows;
+    }
+  }
+  EXPECT_GT(rows, 150u) << "the table was there to be checked";
+}
+
+// Values of every JSON type, among them one that no row's type takes.
+std::vector<json> wrong_values(unsigned type) {
+  std::vector<json> values;
+  if (!(type & kBool)) values.push_back(true);
+  if (!(type & (kString | kRegex))) values.insert(values.end(), {"true", "4"});
+  if (!(type & (kInt | kNumber))) values.push_back(4);
+  if (!(type & kNumber)) values.push_back(4.5);
+  if (!(type & kObject)) values.push_back(json::object());
+  values.push_back(json::array({json::array()}));
+  return values;
+}
+
+TEST(KeyTable, WrongTypeOfEveryKeyNamesItsPath) {
+  for_each_row([](const KeyRow& row) {
+    for (const json& value : wrong_values(row.type)) {
+      EXPECT_HAS(config_error(document_with(row, value)),
+                 written_path(row) + ": expected " + type_text(row.type) + ", got ");
+    }
+  });
+}
+
+TEST(KeyTable, DefaultsAreAcceptedAndChangeNothing) {
+  for_each_row([](const KeyRow& row) {
+    if (row.default_text == kRequired) return;
+    const json value = row.default_text.empty() ? json() : parsed(row.default_text);
+    Config config = plain(document_with(row, value));
+    const bool hint = row.status == KeyStatus::kHint && !value.is_null();
+    ASSERT_EQ(config.without_effect.size(), hint ? 1u : 0u);
+    if (hint) {
+      EXPECT_EQ(config.without_effect[0], written_path(row) + ": " + std::string(row.text));
+    }
+    config.without_effect.clear();
+    EXPECT_EQ(config, plain(base_document(row).dump()));
+  });
+}
+
+TEST(KeyTable, AutoAndNullStandForTheDefault) {
+  for_each_row([](const KeyRow& row) {
+    if (row.type & kAuto) {
+      EXPECT_NO_THROW(plain(document_with(row, "auto")));
+    } else if (!(row.type & (kString | kRegex))) {
+      EXPECT_HAS(config_error(document_with(row, "auto")), written_path(row) + ": expected ");
+    }
+    if (!row.default_text.empty()) {
+      EXPECT_HAS(config_error(document_with(row, nullptr)), written_path(row));
+    }
+  });
+}
+
+// A valid value that is not the default.
+json other_value(const KeyRow& row) {
+  static const std::vector<std::pair<std::string_view, json>> special = {
+      {"optimizer.type", "AdamW"},       {"optimizer.groups", {{{"match", "b"}}}},
+      {"scheduler.type", "LRRangeTest"}, {"scheduler.params.total_num_steps", 6000},
+      {"pipeline.stages", 2},
+      {"pipeline.partition", "uniform"}, {"pipeline.bounds", {0, 4}},
+      {"communication.backend", "mpi"},
+  };
+  for (const auto& [path, value] : special) {
+    if (path == row.path) return value;
+  }
+  if (row.type & kBool) return row.default_text == "true" ? false : true;
+  if (row.type & kInt)
+    return row.default_text.empty() ? 3 : std::stoi(std::string(row.default_text)) + 1;
+  if (row.type & kNumber) return 0.25;
+  if (row.type & kNumberList) return {0.5, 0.25};
+  if (row.type & kRegexList) return {"b"};
+  if (row.type & kIntList) return {0};
+  if (row.type & kObject) return {{"enabled", true}};
+  if (row.type & kRegex) return "b";
+  if (!row.rule.absent.empty()) return split_choices(row.rule.absent).front();
+  return row.rule.choices.empty() ? "b" : split_choices(row.rule.choices).back();
+}
+
+TEST(KeyTable, EverySupportedKeyReachesTheConfig) {
+  for_each_row([](const KeyRow& row) {
+    if (row.status != KeyStatus::kSupported) return;
+    if (row.path == "pipeline.schedule") return;  // has one value only
+    const json value = other_value(row);
+    EXPECT_NE(plain(document_with(row, value)), plain(base_document(row).dump())) << value;
+  });
+}
+
+TEST(KeyTable, OffOnlyKeysAreRefusedByNameWithAReason) {
+  for_each_row([](const KeyRow& row) {
+    if (row.status != KeyStatus::kOffOnly) return;
+    const std::string message = config_error(document_with(row, other_value(row)));
+    EXPECT_HAS(message, written_path(row) + ": ");
+    EXPECT_HAS(message, "is not available in this version (" + std::string(row.text) + ")");
+  });
+}
+
+TEST(KeyTable, BoundsAreEnforced) {
+  for_each_row([](const KeyRow& row) {
+    if (!(row.type & (kInt | kNumber)) || !(row.rule.low > -1e300)) return;
+    const double below = row.rule.low_open ? row.rule.low : row.rule.low - 1;
+    const json value = row.type & kInt ? json(static_cast<std::int64_t>(below)) : json(below);
+    EXPECT_HAS(config_error(document_with(row, value)),
+               written_path(row) + ": expected " + rule_text(row.rule) + ", got ");
+  });
+}
+
+TEST(KeyTable, PathsAreUniqueAndTextsPresent) {
+  std::set<std::pair<std::string_view, std::string_view>> seen;
+  for_each_row([&](const KeyRow& row) {
+    for (const std::string_view type : split_choices(row.of.empty() ? "any" : row.of)) {
+      EXPECT_TRUE(seen.emplace(row.path, type).second);
+    }
+    EXPECT_FALSE(row.text.empty());
+    EXPECT_EQ(find_key(row.path, type_for(row, "")), &row);
+    EXPECT_FALSE(is_section(row.path)) << "a key is not a section too";
+  });
+}
+
+}  // namespace
+}  // namespace penstock::engine
