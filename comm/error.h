@@ -24,9 +24,9 @@ class TimedOut : public CommError {
 struct FailureCause {
   int rank = -1;
   int stage = -1;
-  std::string instruction;  // "ForwardPass(c0 m3 b1)"
+  std::string instruction{};  // "ForwardPass(c0 m3 b1)"
   std::int64_t micro_batch = -1;
-  std::string message;
+  std::string message{};
 
   // "rank 2 (stage 2, ForwardPass(c0 m3 b1), micro batch 3): message"
   std::string to_string() const;

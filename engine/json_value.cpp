@@ -11,9 +11,9 @@ namespace {
 
 std::string number_text(double value) {
   std::array<char, 32> digits{};
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value,
-                                 std::chars_format::general)
-                       .ptr;
+  const auto end =
+      std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::general)
+          .ptr;
   return std::string(digits.data(), end);
 }
 

@@ -1,0 +1,129 @@
+// Engine: trains and evaluates a module over a pipe × data grid, as its configuration says.
+//
+//   comm::run_local(4, {}, [&](comm::World& world) {
+//     engine::Engine engine(world, module, config, make_source());
+//     for (int step = 0; step < 100; ++step) engine.train_batch();
+//     engine.save_checkpoint("checkpoints");
+//     engine.close();
+//   });
+//
+// Every rank makes the same calls in the same order; each begins with a vote, and when one rank
+// cannot go on, all throw the same error before anything changed. An Engine belongs to its rank's
+// thread. It never prints: it writes to the Log.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/grid.h"
+#include "comm/world.h"
+#include "engine/batch_config.h"
+#include "engine/config.h"
+#include "engine/errors.h"
+#include "engine/executor.h"
+#include "engine/observer.h"
+#include "model/data_source.h"
+#include "model/module.h"
+#include "model/stage.h"
+#include "tensor/log.h"
+
+namespace penstock::engine {
+
+struct TrainResult {
+  std::int64_t step = 0;  // of this batch, from 1
+  double loss = 0.0;      // weighted mean over micro batches and replicas; the same on all ranks
+  std::vector<double> micro_losses;  // of this replica, by micro batch; on every rank of its pipe
+  double grad_norm = 0.0;            // global, before clipping
+  bool skipped = false;              // the norm was not finite; nothing was updated
+  std::vector<double> lr;            // of each parameter group, as applied to this update
+};
+
+struct EvalResult {
+  double loss = 0.0;                 // as in TrainResult
+  std::vector<double> micro_losses;  // of this replica; on every rank of its pipe
+};
+
+struct EvalOptions {
+  int micro_batches = 0;  // per replica; 0: as in training
+};
+
+struct EngineOptions {
+  tensor::Log* log = nullptr;    // borrowed; null: events are dropped
+  std::int64_t total_steps = 0;  // for the time left in progress lines; 0: unknown
+};
+
+// What load_checkpoint found.
+struct LoadResult {
+  std::string tag;
+  std::string client_state;  // as given to save_checkpoint
+};
+
+class Engine {
+ public:
+  // Collective. Checks everything first, then builds this rank's stage. The module is copied; the
+  // source may be null, and is only asked on ranks of the first and the last stage. Throws
+  // ConfigError or CallRefused, on every rank alike.
+  Engine(comm::World& world, model::Module module, Config config,
+         std::unique_ptr<model::DataSource> data = nullptr, const EngineOptions& options = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // --- collective calls
+  // One optimizer step over train_batch_size samples. Throws EndOfData, CallRefused,
+  // NonFiniteError; ExecutionError or PeerLost when the step failed half-way, after which only
+  // destruction is allowed.
+  TrainResult train_batch();
+  // Forward only; weights, optimizer, counters and random numbers stay as they are. The source is
+  // read from its position, which moves past what was used when the call succeeds.
+  EvalResult eval_batch(model::DataSource& data, const EvalOptions& options = {});
+  // Commits a checkpoint; tag "" means global_stepN.
+  void save_checkpoint(const std::filesystem::path& directory, const std::string& tag = "",
+                       const std::string& client_state = "");
+  // Takes over a checkpoint of any pipe × data grid; without a tag the one that `latest` names.
+  LoadResult load_checkpoint(const std::filesystem::path& directory,
+                             const std::optional<std::string>& tag = std::nullopt);
+  // Ends the engine in order: closes its communicators. Not called after a failure.
+  void close();
+
+  // --- local calls
+  // Replaces the source. Its position must be where the run is (data_position()) or 0 for a fresh
+  // order of samples, which then begins at sample data_position().
+  void set_data(std::unique_ptr<model::DataSource> data);
+  // Observers see every instruction; borrowed until removed.
+  void add_observer(Observer& observer);
+  void remove_observer(Observer& observer);
+  void replace_handler(schedule::Opcode opcode, HandlerOverride handler);
+
+  bool is_first_stage() const;
+  bool is_last_stage() const;
+  // Whether this rank asks the source: first and last stage.
+  bool loads_data() const { return is_first_stage() || is_last_stage(); }
+  const comm::Grid& grid() const;
+  const Config& config() const;
+  const BatchTriple& batch() const;
+  // Cuts of the model into stages, in layers.
+  std::span<const std::int64_t> bounds() const;
+  model::Stage& stage();
+
+  std::int64_t global_steps() const;    // train_batch calls that were committed
+  std::int64_t skipped_steps() const;   // of those, with a norm that was not finite
+  std::int64_t global_samples() const;  // samples of committed steps
+  std::int64_t data_position() const;   // where the next step begins in the order of samples
+  std::vector<double> lr() const;       // of each group, for the coming update
+  const tensor::MemoryCounters& memory() const;
+  // Batch sizes; layers and parameters of every stage: the same text on all ranks.
+  const std::string& startup_report() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,232 @@
+// Saving and loading: which tensors a rank stores, and what else makes the next step equal.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checkpoint.h"
+#include "engine/engine_state.h"
+
+namespace penstock::engine {
+
+namespace {
+
+using checkpoint::FilePlan;
+using checkpoint::Piece;
+using nlohmann::json;
+
+constexpr int kEngineFormat = 1;
+
+std::string state_name(const ParameterState& parameter, std::size_t i) {
+  return parameter.name + "/" + parameter.state_names[i];
+}
+
+// The files of this rank. A layer is written by one replica, in turn, so that all of them share
+// the work; a tied weight belongs to the layer that uses it first.
+std::vector<FilePlan> plan_files(RankState& rank) {
+  const int replicas = rank.comms.data().size();
+  const auto mine = [&](std::int64_t layer) {
+    return layer % replicas == rank.comms.data().rank();
+  };
+  std::map<std::string, FilePlan> files;
+  const auto add = [&](const std::string& file, Piece piece) {
+    files[file].pieces.push_back(std::move(piece));
+  };
+  const model::Stage& stage = *rank.stages.front();
+  for (const model::StageParameter& parameter : stage.parameters()) {
+    if (parameter.first_layer < stage.begin() || !mine(parameter.first_layer)) continue;
+    add(checkpoint::model_states_file(static_cast<int>(parameter.first_layer), 0),
+        Piece::whole(parameter.name, parameter.parameter->value));
+  }
+  if (rank.updater != nullptr) {
+    for (const ParameterState& parameter : rank.updater->states()) {
+      if (parameter.first_layer < stage.begin() || !mine(parameter.first_layer)) continue;
+      for (std::size_t i = 0; i < parameter.state.size(); ++i) {
+        add(checkpoint::optim_states_file(static_cast<int>(parameter.first_layer), 0),
+            Piece::whole(state_name(parameter, i), parameter.state[i]));
+      }
+    }
+  }
+  std::vector<FilePlan> plans;
+  for (auto& [name, plan] : files) {
+    plan.file = name;
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+json layer_types(const model::Module& module) {
+  json types = json::array();
+  for (const model::LayerSpec& spec : module.layers) types.push_back(spec.type);
+  return types;
+}
+
+// Which layer, or which tie, a logical parameter name belongs to: "3", "tied_modules.wte".
+std::string owner_of(const std::string& name) {
+  constexpr std::string_view kTied = "tied_modules.";
+  const std::size_t from = name.starts_with(kTied) ? kTied.size() : 0;
+  return name.substr(0, name.find('.', from));
+}
+
+template <class T>
+T field(const json& engine, const char* name) {
+  const auto found = engine.find(name);
+  if (found == engine.end()) {
+    throw checkpoint::FileError(std::string("[load_checkpoint] engine.json has no \"") + name +
+                                "\"; the checkpoint is not complete");
+  }
+  try {
+    return found->get<T>();
+  } catch (const json::exception& error) {
+    throw checkpoint::FileError(std::string("[load_checkpoint] engine.json: \"") + name +
+                                "\" cannot be read: " + error.what());
+  }
+}
+
+void check_layers(const json& engine, const model::Module& module) {
+  const json stored = field<json>(engine, "layers");
+  const json wanted = layer_types(module);
+  if (stored.size() != wanted.size()) {
+    throw checkpoint::FileError("[load_checkpoint] the checkpoint has " +
+                                std::to_string(stored.size()) + " layers, the module has " +
+                                std::to_string(wanted.size()));
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (stored[i] == wanted[i]) continue;
+    throw checkpoint::FileError("[load_checkpoint] layer " + std::to_string(i) + " is " +
+                                stored[i].dump() + " in the checkpoint, the module has " +
+                                wanted[i].dump());
+  }
+}
+
+void check_tensor(const checkpoint::Reader& reader, const std::string& name,
+                  const tensor::Tensor& wanted, std::int64_t layer) {
+  const std::string where = "[load_checkpoint] layer " + std::to_string(layer) + ": ";
+  if (!reader.contains(name)) {
+    throw checkpoint::FileError(where + "the checkpoint has no \"" + name + "\"");
+  }
+  const checkpoint::TensorInfo& stored = reader.info(name);
+  if (stored.shape == wanted.shape() && stored.dtype == wanted.dtype()) return;
+  throw checkpoint::FileError(
+      where + "\"" + name + "\" is " + std::string(tensor::name_of(stored.dtype)) + " " +
+      stored.shape.to_string() + " in the checkpoint, the module has " +
+      std::string(tensor::name_of(wanted.dtype())) + " " + wanted.shape().to_string());
+}
+
+// Everything that this rank will read, checked before anything is read.
+void check_tensors(RankState& rank, const checkpoint::Reader& reader) {
+  std::set<std::string> expected, owners;
+  for (const model::StageParameter& parameter : rank.stages.front()->parameters()) {
+    check_tensor(reader, parameter.name, parameter.parameter->value, parameter.first_layer);
+    expected.insert(parameter.name);
+    owners.insert(owner_of(parameter.name));
+  }
+  if (rank.updater != nullptr) {
+    for (const ParameterState& parameter : rank.updater->states()) {
+      for (std::size_t i = 0; i < parameter.state.size(); ++i) {
+        check_tensor(reader, state_name(parameter, i), parameter.state[i], parameter.first_layer);
+      }
+    }
+  }
+  for (const auto& [name, info] : reader.tensors()) {
+    if (name.find('/') != std::string::npos || !owners.contains(owner_of(name))) continue;
+    if (expected.contains(name)) continue;
+    throw checkpoint::FileError("[load_checkpoint] the checkpoint holds \"" + name +
+                                "\", which the module does not have");
+  }
+}
+
+void read_tensors(RankState& rank, const checkpoint::Reader& reader) {
+  for (const model::StageParameter& parameter : rank.stages.front()->parameters()) {
+    reader.read(parameter.name, parameter.parameter->value);
+  }
+  if (rank.updater == nullptr) return;
+  for (ParameterState& parameter : rank.updater->states()) {
+    for (std::size_t i = 0; i < parameter.state.size(); ++i) {
+      reader.read(state_name(parameter, i), parameter.state[i]);
+    }
+  }
+}
+
+}  // namespace
+
+void Engine::State::save(const std::filesystem::path& directory, const std::string& tag,
+                         const std::string& client_state) {
+  require_usable();
+  vote(world, ballot(CallKind::kSave));
+  json engine;
+  engine["format"] = kEngineFormat;
+  engine["global_steps"] = steps;
+  engine["global_samples"] = samples;
+  engine["data_position"] = source_position;
+  engine["seed"] = rank->context.random.seed;
+  engine["updates"] = rank->updater == nullptr ? 0 : rank->updater->updates();
+  engine["skipped_steps"] = rank->updater == nullptr ? 0 : rank->updater->skipped();
+  engine["train_batch_size"] = batch.train_batch_size;
+  engine["layers"] = layer_types(rank->module);
+  engine["config"] = config.canonical_text;
+  engine["client_state"] = client_state;
+  checkpoint::SaveRequest request;
+  request.directory = directory;
+  request.tag = tag.empty() ? "global_step" + std::to_string(steps) : tag;
+  request.files = plan_files(*rank);
+  request.engine_json = engine.dump(2);
+  request.keep_last = config.checkpoint.keep_last.value_or(0);
+  const checkpoint::SaveResult result = checkpoint::save(world, request);
+  for (const std::string& warning : result.warnings)
+    log(tensor::LogLevel::kWarning, warning, steps);
+}
+
+LoadResult Engine::State::load(const std::filesystem::path& directory,
+                               const std::optional<std::string>& tag) {
+  require_usable();
+  vote(world, ballot(CallKind::kLoad));
+  const checkpoint::Reader reader = checkpoint::Reader::open(world, directory, tag);
+  // All checks first; then all ranks change, or none does.
+  Ballot mine = ballot(CallKind::kLoad);
+  json engine;
+  std::int64_t position = 0;
+  LoadResult result;
+  std::int64_t new_steps = 0, new_samples = 0, updates = 0, skipped = 0;
+  std::uint64_t seed = 0;
+  try {
+    engine = json::parse(reader.engine_json());
+    if (const int format = field<int>(engine, "format"); format != kEngineFormat) {
+      throw checkpoint::FileError("[load_checkpoint] engine.json has format " +
+                                  std::to_string(format) + "; expected " +
+                                  std::to_string(kEngineFormat));
+    }
+    new_steps = field<std::int64_t>(engine, "global_steps");
+    new_samples = field<std::int64_t>(engine, "global_samples");
+    position = field<std::int64_t>(engine, "data_position");
+    seed = field<std::uint64_t>(engine, "seed");
+    updates = field<std::int64_t>(engine, "updates");
+    skipped = field<std::int64_t>(engine, "skipped_steps");
+    result = {reader.tag(), field<std::string>(engine, "client_state")};
+    check_layers(engine, rank->module);
+    check_tensors(*rank, reader);
+    if (data != nullptr && loads_data()) data->seek(position);
+  } catch (const std::exception& error) {
+    mine.error = error.what();
+  }
+  vote(world, mine);
+  try {
+    read_tensors(*rank, reader);
+  } catch (const std::exception& error) {
+    failure = error.what();
+    world.abort({.rank = world.rank(), .message = failure});
+    throw;
+  }
+  steps = print_step = new_steps;
+  samples = new_samples;
+  source_position = position;
+  rank->context.random.seed = seed;
+  if (rank->updater != nullptr) rank->updater->set_counters(updates, skipped);
+  return result;
+}
+
+}  // namespace penstock::engine

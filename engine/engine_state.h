@@ -1,0 +1,73 @@
+// What is behind Engine; shared by the engine_*.cpp files.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/rank_state.h"
+#include "engine/vote.h"
+
+namespace penstock::engine {
+
+struct Engine::State {
+  State(comm::World& rank_world, model::Module module, Config run_config,
+        std::unique_ptr<model::DataSource> source, const EngineOptions& engine_options);
+
+  // --- construction, in this order (engine.cpp)
+  void check();         // throws what is wrong with config and module, before anything is built
+  void build_stage();   // this rank's layers and optimizer state
+  void build_groups();  // collective
+
+  // --- the step protocol (engine_step.cpp)
+  TrainResult train();
+  EvalResult evaluate(model::DataSource& source, const EvalOptions& options);
+  // Fetches and votes; leaves the micro batches in rank.batch.
+  void prepare(CallKind kind, model::DataSource* source, std::int64_t source_position);
+  void weigh();        // the fetched micro batches, on the last stage
+  void sum_weights();  // over replicas
+  // Runs the stream; afterwards a failure leaves the engine unusable.
+  void run_stream(const schedule::Schedule& schedule);
+  // Fills in the mean loss and this replica's losses, from the last stage.
+  void share_losses(double& mean, std::vector<double>& micro_losses);
+  void progress_line(const TrainResult& result);
+
+  // --- checkpoints (engine_checkpoint.cpp)
+  void save(const std::filesystem::path& directory, const std::string& tag,
+            const std::string& client_state);
+  LoadResult load(const std::filesystem::path& directory, const std::optional<std::string>& tag);
+
+  void require_usable() const;
+  void log(tensor::LogLevel level, std::string message, std::int64_t step = -1) const;
+  Ballot ballot(CallKind kind);
+  bool is_last_stage() const;
+  bool loads_data() const;
+
+  comm::World& world;
+  Config config;
+  EngineOptions options;
+  BatchTriple batch;
+  std::unique_ptr<RankState> rank;
+  std::unique_ptr<schedule::Schedule> train_schedule;
+  std::unique_ptr<schedule::Schedule> eval_schedule;  // of the last eval_batch
+  Executor executor;
+  std::unique_ptr<model::DataSource> data;
+  std::string report;
+  std::string failure;         // not empty: a step failed half-way, and this engine is unusable
+  std::uint64_t identity = 0;  // hash of config, module and grid; equal on all ranks
+
+  std::int64_t calls = 0;    // collective calls made
+  std::int64_t batches = 0;  // streams run, train and eval
+  std::int64_t steps = 0;    // committed
+  std::int64_t samples = 0;  // of committed steps
+  // Position of the source where the next step begins; meaningful on ranks that load.
+  std::int64_t source_position = 0;
+  // For progress lines: when the last one was written, and what was done since.
+  std::chrono::steady_clock::time_point print_time = std::chrono::steady_clock::now();
+  std::int64_t print_step = 0;
+  std::int64_t tokens_per_sample = 0;  // 0: the inputs are not tokens
+};
+
+}  // namespace penstock::engine

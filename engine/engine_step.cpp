@@ -1,0 +1,179 @@
+// The step protocol: fetch, vote, run the stream, share the losses.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/engine_state.h"
+#include "engine/loader.h"
+#include "engine/report.h"
+#include "schedule/registry.h"
+
+namespace penstock::engine {
+
+TrainResult Engine::State::train() {
+  require_usable();
+  if (rank->updater == nullptr) {
+    throw ConfigError(
+        "[train_batch] expected an optimizer in the configuration, got none; add "
+        "\"optimizer\", or use eval_batch");
+  }
+  Batch& run = rank->batch;
+  run = {};
+  run.training = true;
+  run.first_sample = samples;
+  run.rows = batch.train_micro_batch_size_per_gpu;
+  run.micro_batches = static_cast<int>(batch.gradient_accumulation_steps);
+  prepare(CallKind::kTrain, data.get(), source_position);
+
+  rank->context.random.step = static_cast<std::uint64_t>(steps);
+  run_stream(*train_schedule);
+
+  ++steps;
+  samples += batch.train_batch_size;
+  source_position += batch.train_batch_size;
+  const UpdateResult& update = rank->updater->last();
+  TrainResult result;
+  result.step = steps;
+  result.grad_norm = update.grad_norm;
+  result.skipped = update.skipped;
+  result.lr = update.lr;
+  share_losses(result.loss, result.micro_losses);
+  progress_line(result);
+  return result;
+}
+
+EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions& eval_options) {
+  require_usable();
+  Batch& run = rank->batch;
+  run = {};
+  run.training = false;
+  run.rows = batch.train_micro_batch_size_per_gpu;
+  run.micro_batches = eval_options.micro_batches > 0
+                          ? eval_options.micro_batches
+                          : static_cast<int>(batch.gradient_accumulation_steps);
+  const std::int64_t position = loads_data() ? source.position() : 0;
+  prepare(CallKind::kEval, &source, position);
+
+  if (eval_schedule == nullptr || eval_schedule->num_micro_batches() != run.micro_batches) {
+    eval_schedule = schedule::make_schedule(
+        "inference", {.ranks = rank->comms.pipe().size(),
+                      .micro_batches = run.micro_batches,
+                      .chunks = 1,
+                      .rank = schedule::PipeRank(rank->comms.pipe().rank())});
+  }
+  run_stream(*eval_schedule);
+
+  if (loads_data()) {
+    source.seek(position + run.rows * run.micro_batches * rank->comms.data().size());
+  }
+  EvalResult result;
+  share_losses(result.loss, result.micro_losses);
+  return result;
+}
+
+void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64_t position) {
+  Batch& run = rank->batch;
+  Ballot mine = ballot(kind);
+  mine.wanted = run.micro_batches;
+  if (loads_data()) {
+    try {
+      if (source == nullptr) {
+        throw tensor::InvalidArgument(
+            "there is no data source on this rank; give one to the "
+            "Engine or to set_data()");
+      }
+      FetchResult fetched = fetch(*source, {.first = position,
+                                            .rows = run.rows,
+                                            .micro_batches = run.micro_batches,
+                                            .replica = rank->comms.data().rank(),
+                                            .replicas = rank->comms.data().size()});
+      mine.available = static_cast<std::int64_t>(fetched.micro_batches.size());
+      mine.position = position;
+      mine.data_shortage = std::move(fetched.shortage);
+      run.loaded = std::move(fetched.micro_batches);
+      weigh();
+    } catch (const std::exception& error) {
+      mine.error = error.what();
+    }
+  }
+  vote(world, mine);
+  run.number = ++batches;
+  run.losses.assign(static_cast<std::size_t>(run.micro_batches), 0.0);
+}
+
+void Engine::State::weigh() {
+  Batch& run = rank->batch;
+  if (rank->comms.pipe().rank() == 0 && !run.loaded.empty()) {
+    const tensor::Tensor& first = run.loaded.front().inputs.front();
+    tokens_per_sample = is_floating(first.dtype()) ? 0 : first.numel() / run.rows;
+  }
+  if (!is_last_stage()) return;
+  if (rank->module.loss == nullptr) {
+    throw tensor::InvalidArgument("the module has no loss; set Module::loss");
+  }
+  for (const model::MicroBatch& loaded : run.loaded) {
+    const double weight = rank->module.loss->weight(loaded.labels);
+    if (!(weight >= 0.0 && std::isfinite(weight))) {
+      throw tensor::InvalidArgument("the loss gave a micro batch the weight " +
+                                    std::to_string(weight) + "; expected a finite weight >= 0");
+    }
+    run.weights.push_back(weight);
+  }
+}
+
+void Engine::State::sum_weights() {
+  Batch& run = rank->batch;
+  if (!is_last_stage()) return;
+  double total = 0.0;
+  for (const double weight : run.weights) total += weight;
+  if (rank->comms.data().size() > 1) {
+    rank->comms.data().all_reduce_wait(std::span(&total, 1), comm::ReduceOp::kSum);
+  }
+  run.total_weight = total;
+}
+
+void Engine::State::run_stream(const schedule::Schedule& schedule) {
+  // Whatever is thrown from here on leaves a step half done.
+  try {
+    rank->schedule = &schedule;
+    rank->buffers.resize(schedule);
+    sum_weights();
+    executor.run(*rank);
+    rank->buffers.finish();
+  } catch (const std::exception& error) {
+    failure = error.what();
+    rank->buffers.discard();
+    if (!world.aborted()) {
+      world.abort({.rank = world.rank(), .message = failure});
+    }
+    throw;
+  }
+}
+
+void Engine::State::share_losses(double& mean, std::vector<double>& micro_losses) {
+  const Batch& run = rank->batch;
+  comm::Communicator& pipe = rank->comms.pipe();
+  comm::Communicator& replicas = rank->comms.data();
+  // The mean first, then this replica's own losses.
+  std::vector<double> values(run.losses.size() + 1, 0.0);
+  if (is_last_stage()) {
+    for (std::size_t m = 0; m < run.losses.size(); ++m) {
+      if (run.weights[m] > 0.0) values[0] += run.weights[m] * run.losses[m];
+      values[m + 1] = run.losses[m];
+    }
+    if (replicas.size() > 1) {
+      replicas.all_reduce_wait(std::span(values.data(), 1), comm::ReduceOp::kSum);
+    }
+    values[0] = run.total_weight > 0.0 ? values[0] / run.total_weight : 0.0;
+  }
+  if (pipe.size() > 1) {
+    const auto count = static_cast<std::int64_t>(values.size());
+    const tensor::Tensor sent = tensor::Tensor::from<double>(rank->context, {count}, values);
+    pipe.broadcast(sent, pipe.size() - 1).wait();
+    std::ranges::copy(sent.span<double>(), values.begin());
+  }
+  mean = values[0];
+  micro_losses.assign(values.begin() + 1, values.end());
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,74 @@
+// Gradient reduction, tied gradients and the global norm.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/grid.h"
+#include "comm/world.h"
+#include "model/module.h"
+#include "model/stage.h"
+#include "schedule/ids.h"
+
+namespace penstock::engine {
+
+// Sums gradients over replicas, and of tied weights over their uses, so that the result has the
+// same bits for every cut of the model: uses are added in global layer order within a replica, then
+// replicas in rank order. The loss gradient is scaled at its source, so sums are all there is.
+class GradientReducer {
+ public:
+  // Collective over the world: creates the communicators of the ties. The module is only read
+  // here; stages and `comms` are borrowed.
+  GradientReducer(const model::Module& module, std::span<const std::int64_t> bounds,
+                  std::span<const std::unique_ptr<model::Stage>> stages, comm::World& world,
+                  const comm::Grid& grid, comm::GridComms& comms);
+
+  // ReduceGrads: starts the reduction of a chunk's untied gradients.
+  void start(const tensor::Context& context, schedule::ChunkId chunk);
+  // ReduceTiedGrads: starts the exchange of tied gradients.
+  void start_tied(tensor::Context& context);
+  // Waits for both. Afterwards the first slot of each parameter holds the full gradient.
+  void finish(tensor::Context& context);
+  // L2 norm over all parameters of the model, each counted once: per-layer sums of squares in
+  // double, added in global layer order; the same bits on every rank. Collective over the pipe.
+  double global_norm(tensor::Context& context);
+  // Forgets all gradients.
+  void clear();
+
+  // Keys of the model's ties that have more than one use.
+  static bool has_ties(const model::Module& module);
+  // Collective over the ties' members.
+  void close();
+
+ private:
+  // One tied weight of which this rank has a use.
+  struct TiedWeight {
+    model::Stage* stage = nullptr;
+    std::size_t parameter = 0;            // into stage->parameters()
+    comm::Communicator* group = nullptr;  // of the ranks with uses; null when it is only this one
+    std::size_t uses_per_rank = 0;        // largest number of uses on a member
+    // In global layer order: where the use's gradient lies in `gathered`, in units of the weight.
+    std::vector<std::size_t> order;
+    tensor::Tensor sent, gathered;
+    comm::Work exchange;
+  };
+
+  void add_tie(const std::string& key, std::span<const std::int64_t> layers,
+               std::span<const std::int64_t> bounds);
+  void start_exchange(tensor::Context& context, TiedWeight& weight);
+  void sum_uses(tensor::Context& context, TiedWeight& weight);
+
+  std::span<const std::unique_ptr<model::Stage>> stages_;
+  comm::Communicator& pipe_;
+  comm::Communicator& data_;
+  std::map<std::string, std::unique_ptr<comm::Communicator>> groups_;  // by tie key
+  std::vector<TiedWeight> ties_;
+  std::vector<comm::Work> works_;
+  std::vector<double> layer_sums_;
+};
+
+}  // namespace penstock::engine

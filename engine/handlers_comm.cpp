@@ -1,0 +1,138 @@
+// Handlers of the communication lane: transfers over stage edges, and the start of reductions.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/handlers.h"
+#include "engine/sample_hash.h"
+#include "tensor/error.h"
+
+namespace penstock::engine {
+
+namespace {
+
+using comm::ChannelKind;
+using comm::Message;
+using tensor::Tensor;
+
+// The channel that an instruction uses, from this rank's side.
+struct Edge {
+  int peer;            // pipe rank of the other side
+  std::int32_t stage;  // the earlier of the two stages
+};
+
+Edge next_edge(const RankState& state, const Instruction& instruction) {
+  const schedule::StageId stage = state.schedule->stage_of(instruction.chunk);
+  return {state.schedule->rank_of(schedule::StageId(stage.value + 1)).value, stage.value};
+}
+
+Edge previous_edge(const RankState& state, const Instruction& instruction) {
+  const schedule::StageId before(state.schedule->stage_of(instruction.chunk).value - 1);
+  return {state.schedule->rank_of(before).value, before.value};
+}
+
+comm::MessageHeader header(const RankState& state, const Instruction& instruction, const Edge& edge,
+                           ChannelKind kind, std::uint64_t sample_hash) {
+  return {state.batch.number, instruction.micro_batch.value, edge.stage, kind, sample_hash};
+}
+
+std::string describe(const comm::MessageHeader& header) {
+  return std::string(name_of(header.kind)) + " of batch " + std::to_string(header.batch) +
+         ", micro batch " + std::to_string(header.micro_batch) + ", edge " +
+         std::to_string(header.edge);
+}
+
+Message receive(RankState& state, const Instruction& instruction, const Edge& edge,
+                ChannelKind kind) {
+  Message message = state.comms.pipe().irecv(edge.peer, kind, state.context.allocator).wait();
+  const comm::MessageHeader expected =
+      header(state, instruction, edge, kind, message.header.sample_hash);
+  if (message.header != expected) {
+    throw tensor::InternalError("[pipe] a stale or crossed message: expected the " +
+                                describe(expected) + ", got the " + describe(message.header));
+  }
+  return message;
+}
+
+bool any(std::span<const std::uint8_t> flags) {
+  return std::any_of(flags.begin(), flags.end(), [](std::uint8_t flag) { return flag != 0; });
+}
+
+}  // namespace
+
+template <>
+void handle<Opcode::kSendActivation>(RankState& state, const Instruction& instruction) {
+  PipeBuffer& buffer =
+      state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  const Edge edge = next_edge(state, instruction);
+  Message message;
+  message.header = header(state, instruction, edge, ChannelKind::kActivation, buffer.sample_hash);
+  message.needs_grad = buffer.output_needs_grad;
+  message.tensors.reserve(buffer.outputs.size());
+  for (Tensor& output : buffer.outputs) {
+    message.tensors.push_back(output.detach());
+    output = output.shell();
+  }
+  buffer.sending_activation =
+      state.comms.pipe().isend(std::move(message), edge.peer, ChannelKind::kActivation);
+}
+
+template <>
+void handle<Opcode::kRecvActivation>(RankState& state, const Instruction& instruction) {
+  PipeBuffer& buffer =
+      state.buffers.claim(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  Message message =
+      receive(state, instruction, previous_edge(state, instruction), ChannelKind::kActivation);
+  match_samples(buffer, message.header.sample_hash, instruction.micro_batch.value);
+  buffer.input_needs_grad = std::move(message.needs_grad);
+  for (std::size_t i = 0; i < message.tensors.size(); ++i) {
+    buffer.inputs.push_back(buffer.tape.input(message.tensors[i], buffer.input_needs_grad[i] != 0));
+  }
+}
+
+template <>
+void handle<Opcode::kSendGrad>(RankState& state, const Instruction& instruction) {
+  PipeBuffer& buffer =
+      state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  if (!any(buffer.input_needs_grad)) return;  // the receiver knows it too, from the same flags
+  const Edge edge = previous_edge(state, instruction);
+  Message message;
+  message.header = header(state, instruction, edge, ChannelKind::kGradient, buffer.sample_hash);
+  message.tensors = std::exchange(buffer.input_grads, {});
+  message.needs_grad.assign(message.tensors.size(), 0);
+  buffer.sending_grad =
+      state.comms.pipe().isend(std::move(message), edge.peer, ChannelKind::kGradient);
+}
+
+template <>
+void handle<Opcode::kRecvGrad>(RankState& state, const Instruction& instruction) {
+  PipeBuffer& buffer =
+      state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  if (!any(buffer.output_needs_grad)) return;
+  const Edge edge = next_edge(state, instruction);
+  Message message = receive(state, instruction, edge, ChannelKind::kGradient);
+  buffer.output_grads.assign(buffer.outputs.size(), Tensor());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < buffer.outputs.size(); ++i) {
+    if (buffer.output_needs_grad[i] == 0 || next == message.tensors.size()) continue;
+    buffer.output_grads[i] = std::move(message.tensors[next++]);
+  }
+  const auto wanted =
+      std::count(buffer.output_needs_grad.begin(), buffer.output_needs_grad.end(), 1);
+  if (static_cast<std::size_t>(wanted) != next || next != message.tensors.size()) {
+    throw tensor::InternalError("[pipe] expected the gradients of " + std::to_string(wanted) +
+                                " tensors, got " + std::to_string(message.tensors.size()));
+  }
+}
+
+template <>
+void handle<Opcode::kReduceGrads>(RankState& state, const Instruction& instruction) {
+  state.gradients->start(state.context, instruction.chunk);
+}
+
+template <>
+void handle<Opcode::kReduceTiedGrads>(RankState& state, const Instruction&) {
+  state.gradients->start_tied(state.context);
+}
+
+}  // namespace penstock::engine

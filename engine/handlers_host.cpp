@@ -1,0 +1,30 @@
+// Handlers of the host lane: they move fetched data into pipe buffers.
+#include <string>
+
+#include "engine/handlers.h"
+#include "engine/sample_hash.h"
+#include "tensor/error.h"
+
+namespace penstock::engine {
+
+template <>
+void handle<Opcode::kLoadMicroBatch>(RankState& state, const Instruction& instruction) {
+  PipeBuffer& buffer =
+      state.buffers.claim(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  model::MicroBatch& data =
+      state.batch.loaded[static_cast<std::size_t>(instruction.micro_batch.value)];
+  match_samples(buffer, hash_samples(data.ids), instruction.micro_batch.value);
+  if (state.schedule->is_first_stage(instruction.chunk)) {
+    for (tensor::Tensor& input : data.inputs) {
+      buffer.inputs.push_back(buffer.tape.input(input, /*needs_grad=*/false));
+      buffer.input_needs_grad.push_back(0);
+    }
+    data.inputs.clear();
+  }
+  if (state.schedule->is_last_stage(instruction.chunk)) {
+    buffer.labels = std::move(data.labels);
+    data.labels.clear();
+  }
+}
+
+}  // namespace penstock::engine

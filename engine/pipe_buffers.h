@@ -1,0 +1,65 @@
+// Pipe buffers: what one micro batch needs on one chunk between its first instruction and its last.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "comm/work.h"
+#include "schedule/ids.h"
+#include "schedule/schedule.h"
+#include "tensor/tape.h"
+#include "tensor/tensor.h"
+
+namespace penstock::engine {
+
+struct PipeBuffer {
+  std::int32_t micro_batch = -1;
+  // Inputs as the layers see them; dropped after the forward.
+  std::vector<tensor::Tensor> inputs;
+  std::vector<std::uint8_t> input_needs_grad;
+  // Outputs until they are sent; then their shells, for the gradients to come back to.
+  std::vector<tensor::Tensor> outputs;
+  std::vector<std::uint8_t> output_needs_grad;
+  std::vector<tensor::Tensor> labels;
+  tensor::Tensor loss;
+  std::vector<tensor::Tensor> output_grads;  // received
+  std::vector<tensor::Tensor> input_grads;   // to send
+  // Hash of the micro batch's sample ids, checked between the stages that load and all others.
+  std::uint64_t sample_hash = 0;
+  bool has_sample_hash = false;
+  tensor::Tape tape;
+  comm::Work sending_activation;
+  comm::Work sending_grad;
+
+  // Frees all that belongs to the micro batch.
+  void release();
+};
+
+// The buffers of all chunks of one rank, as many as its schedule says.
+class PipeBuffers {
+ public:
+  // Keeps the buffers that are there; adds or removes as the schedule wants.
+  void resize(const schedule::Schedule& schedule);
+  // The buffer, for an instruction that begins to write it for this micro batch: waits for sends
+  // that still read it, and frees what an earlier micro batch left.
+  PipeBuffer& claim(schedule::ChunkId chunk, schedule::MicroBatchId micro_batch,
+                    schedule::BufferId buffer);
+  // The buffer, for an instruction that goes on with it. Throws InternalError when it holds another
+  // micro batch.
+  PipeBuffer& at(schedule::ChunkId chunk, schedule::MicroBatchId micro_batch,
+                 schedule::BufferId buffer);
+  // Waits for every send and frees everything: the end of a stream.
+  void finish();
+  // Frees everything without waiting: after a failure.
+  void discard();
+
+ private:
+  PipeBuffer& slot(schedule::ChunkId chunk, schedule::BufferId buffer);
+
+  // unique_ptr: a tape is known by its address, so a buffer must not move.
+  std::vector<std::vector<std::unique_ptr<PipeBuffer>>> chunks_;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,30 @@
+// Texts that the engine writes to the log.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/batch_config.h"
+#include "engine/config.h"
+#include "engine/engine.h"
+#include "engine/rank_state.h"
+
+namespace penstock::engine {
+
+// Grid, batch triple, and per stage its layers and parameters; the same text on every rank.
+// Collective over the world.
+std::string startup_report_text(RankState& rank, const BatchTriple& batch, const Config& config);
+
+// What a progress line is made of beside the step's result.
+struct Progress {
+  double seconds = 0.0;    // since the last line
+  std::int64_t steps = 0;  // in these seconds
+  std::int64_t samples_per_step = 0;
+  std::int64_t tokens_per_sample = 0;  // 0: not tokens
+  std::int64_t steps_left = 0;         // 0: unknown
+};
+
+// "step 10: loss 2.3026, lr 0.001, norm 1.25, 812.3 samples/s, 103974 tokens/s, 0:01:35 left"
+std::string progress_text(const TrainResult& result, const Progress& progress);
+
+}  // namespace penstock::engine

@@ -1,0 +1,65 @@
+#include "engine/run_folder.h"
+
+#include <charconv>
+#include <limits>
+#include <vector>
+
+#include "tensor/error.h"
+
+namespace penstock::engine {
+
+namespace {
+
+constexpr std::string_view kLossFile = "losses.csv";
+constexpr std::string_view kLossHeader = "step,samples,loss,lr,grad_norm,skipped";
+
+[[noreturn]] void fail(const std::filesystem::path& file, std::string_view what) {
+  throw tensor::Error("[run folder] " + file.string() + " cannot be " + std::string(what) +
+                      "; check that the folder is writable and that there is room");
+}
+
+// Lines of an earlier part of the run, up to and with the given step.
+std::vector<std::string> lines_until(const std::filesystem::path& file, std::int64_t last_step) {
+  std::vector<std::string> lines;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    std::int64_t step = 0;
+    const auto parsed = std::from_chars(line.data(), line.data() + line.size(), step);
+    if (parsed.ec == std::errc() && step <= last_step) lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace
+
+RunFolder::RunFolder(const std::filesystem::path& folder, std::int64_t resume_step)
+    : folder_(folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  const std::filesystem::path file = folder_ / kLossFile;
+  std::vector<std::string> kept;
+  if (resume_step > 0) kept = lines_until(file, resume_step);
+  losses_.open(file, std::ios::trunc);
+  if (!losses_) fail(file, "opened");
+  losses_.precision(std::numeric_limits<double>::max_digits10);
+  losses_ << kLossHeader << '\n';
+  for (const std::string& line : kept) losses_ << line << '\n';
+  losses_.flush();
+}
+
+void RunFolder::append(const TrainResult& result, std::int64_t samples) {
+  losses_ << result.step << ',' << samples << ',' << result.loss << ',' << result.lr.back() << ','
+          << result.grad_norm << ',' << (result.skipped ? 1 : 0) << '\n';
+  losses_.flush();
+  if (!losses_) fail(folder_ / kLossFile, "written");
+}
+
+void RunFolder::write(std::string_view name, std::string_view text) const {
+  const std::filesystem::path file = folder_ / name;
+  std::ofstream out(file, std::ios::trunc | std::ios::binary);
+  out << text;
+  out.flush();
+  if (!out) fail(file, "written");
+}
+
+}  // namespace penstock::engine

@@ -1,0 +1,104 @@
+#include "engine/update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/errors.h"
+
+namespace penstock::engine {
+
+namespace {
+
+// Keeps a clipped norm finite when the norm is 0; DeepSpeed's and PyTorch's value.
+constexpr double kClipEpsilon = 1e-6;
+
+}  // namespace
+
+Updater::Updater(const Config& config, std::span<const std::unique_ptr<model::Stage>> stages,
+                 const tensor::Context& context)
+    : clip_(config.gradient_clipping),
+      policy_(config.non_finite_gradients),
+      optimizer_(model::make_optimizer(config.optimizer->kind)) {
+  for (const ParameterGroupConfig& group : config.optimizer->groups) {
+    patterns_.emplace_back(group.match);
+    groups_.push_back(group.options);
+  }
+  groups_.push_back(config.optimizer->options);
+  schedule_ = make_lr_schedule(config.scheduler, config.optimizer->group_lrs(),
+                               config.optimizer->kind == model::OptimizerKind::kAdam);
+  for (const auto& stage : stages) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (!parameter.uses.empty()) add_parameter(parameter, *stage, context);
+    }
+  }
+}
+
+void Updater::add_parameter(const model::StageParameter& parameter, model::Stage& stage,
+                            const tensor::Context& context) {
+  ParameterState state;
+  state.name = parameter.name;
+  state.parameter = parameter.parameter;
+  state.slot = &stage.slots()[parameter.uses.front()];
+  state.first_layer = parameter.first_layer;
+  const auto match = std::find_if(patterns_.begin(), patterns_.end(), [&](const std::regex& regex) {
+    return std::regex_search(parameter.name, regex);
+  });
+  state.group = static_cast<std::size_t>(match - patterns_.begin());
+  state.state_names = optimizer_->state_names(groups_[state.group]);
+  for (std::size_t i = 0; i < state.state_names.size(); ++i) {
+    state.state.push_back(tensor::Tensor::zeros(context, parameter.parameter->shape,
+                                                parameter.parameter->value.dtype()));
+  }
+  states_.push_back(std::move(state));
+}
+
+std::vector<model::OptimizerOptions> Updater::current_options() const {
+  std::vector<model::OptimizerOptions> options = groups_;
+  const std::optional<Betas> betas = schedule_->betas();
+  for (std::size_t group = 0; group < options.size(); ++group) {
+    options[group].lr = schedule_->lr(group);
+    if (!betas) continue;
+    options[group].beta1 = betas->beta1;
+    options[group].beta2 = betas->beta2;
+  }
+  return options;
+}
+
+void Updater::step(tensor::Context& context, double grad_norm) {
+  const std::vector<model::OptimizerOptions> options = current_options();
+  last_ = {grad_norm, false, next_lr()};
+  if (!std::isfinite(grad_norm)) {
+    if (policy_ == NonFiniteGradients::kStop) {
+      throw NonFiniteError("[optimizer] the gradient norm is not finite at update " +
+                           std::to_string(updates() + 1) +
+                           "; nothing was updated; non_finite_gradients is \"stop\"");
+    }
+    last_.skipped = true;
+    ++skipped_;
+    return;
+  }
+  const double scale = clip_ > 0.0 ? std::min(1.0, clip_ / (grad_norm + kClipEpsilon)) : 1.0;
+  const std::int64_t number = updates() + 1;
+  for (ParameterState& state : states_) {
+    optimizer_->update(context, state.parameter->value, state.slot->grad, state.state,
+                       options[state.group], number, scale);
+    tensor::poll(context);
+  }
+  schedule_->advance();
+}
+
+void Updater::set_counters(std::int64_t updates, std::int64_t skipped) {
+  schedule_->set_num_updates(updates);
+  skipped_ = skipped;
+}
+
+std::vector<double> Updater::next_lr() const {
+  std::vector<double> rates;
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    rates.push_back(schedule_->lr(group));
+  }
+  return rates;
+}
+
+}  // namespace penstock::engine

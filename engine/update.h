@@ -1,0 +1,76 @@
+// The optimizer step: parameter groups, learning rates, clipping, optimizer state.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <regex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/config.h"
+#include "engine/lr_schedule.h"
+#include "model/optimizer.h"
+#include "model/stage.h"
+
+namespace penstock::engine {
+
+// Optimizer state of one trainable parameter; tensors in the order of Updater::state_names().
+struct ParameterState {
+  std::string name;  // the parameter's logical name
+  model::Parameter* parameter = nullptr;
+  tensor::GradSlot* slot = nullptr;
+  std::size_t group = 0;
+  std::int64_t first_layer = 0;
+  std::vector<std::string> state_names;
+  std::vector<tensor::Tensor> state;
+};
+
+// What one optimizer step did.
+struct UpdateResult {
+  double grad_norm = 0.0;  // before clipping; not finite when the step was skipped
+  bool skipped = false;
+  std::vector<double> lr;  // of each group, as applied to this update
+};
+
+// Belongs to one rank. Every rank of the grid gets the same norm, so all skip together.
+class Updater {
+ public:
+  Updater(const Config& config, std::span<const std::unique_ptr<model::Stage>> stages,
+          const tensor::Context& context);
+
+  // Applies the gradients in the first slot of each parameter, clipped to gradient_clipping by
+  // their norm: factor min(1, clip / (norm + 1e-6)). A norm that is not finite skips the update or
+  // throws NonFiniteError, by policy; the lr schedule then holds.
+  void step(tensor::Context& context, double grad_norm);
+  const UpdateResult& last() const { return last_; }
+
+  // Updates done; the lr schedule's index. Update n (from 1) uses the schedule at index n - 1.
+  std::int64_t updates() const { return schedule_->num_updates(); }
+  std::int64_t skipped() const { return skipped_; }
+  void set_counters(std::int64_t updates, std::int64_t skipped);
+  // Learning rate of each group that the next update will use.
+  std::vector<double> next_lr() const;
+
+  // Number of groups: those of the config, and a last one for the rest.
+  std::size_t num_groups() const { return groups_.size(); }
+  std::span<ParameterState> states() { return states_; }
+
+ private:
+  void add_parameter(const model::StageParameter& parameter, model::Stage& stage,
+                     const tensor::Context& context);
+  // Each group's numbers with the schedule's lr and betas for the coming update.
+  std::vector<model::OptimizerOptions> current_options() const;
+
+  double clip_;
+  NonFiniteGradients policy_;
+  std::vector<std::regex> patterns_;
+  std::vector<model::OptimizerOptions> groups_;
+  std::unique_ptr<model::Optimizer> optimizer_;
+  std::unique_ptr<LrSchedule> schedule_;
+  std::vector<ParameterState> states_;
+  UpdateResult last_;
+  std::int64_t skipped_ = 0;
+};
+
+}  // namespace penstock::engine

@@ -1,0 +1,118 @@
+#include "engine/vote.h"
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "engine/errors.h"
+
+namespace penstock::engine {
+
+namespace {
+
+// Places in the array that is reduced by MIN. A value is equal on all ranks when the minimum of x
+// equals the complement of the minimum of ~x, which is the maximum of x.
+enum Field : std::size_t {
+  kKind,
+  kNumber,
+  kHash,
+  kWanted,
+  kPosition,
+  kNotKind,
+  kNotNumber,
+  kNotHash,
+  kNotWanted,
+  kNotPosition,
+  kAvailable,
+  kFine,
+  kNumFields
+};
+constexpr std::size_t kComplement = kNotKind - kKind;
+
+constexpr std::array<std::string_view, kComplement> kFieldNames = {
+    "the kind of call", "the number of calls made", "the configuration or schedule",
+    "the number of micro batches", "the position in the data"};
+
+std::string_view name_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::kConstruct:
+      return "Engine";
+    case CallKind::kTrain:
+      return "train_batch";
+    case CallKind::kEval:
+      return "eval_batch";
+    case CallKind::kSave:
+      return "save_checkpoint";
+    case CallKind::kLoad:
+      return "load_checkpoint";
+  }
+  return "call";
+}
+
+std::array<std::int64_t, kNumFields> fields_of(const Ballot& ballot) {
+  std::array<std::int64_t, kNumFields> fields{};
+  fields[kKind] = static_cast<std::int64_t>(ballot.kind);
+  fields[kNumber] = ballot.number;
+  fields[kHash] = static_cast<std::int64_t>(ballot.hash);
+  fields[kWanted] = ballot.wanted;
+  fields[kPosition] = ballot.position;
+  for (std::size_t i = 0; i < kComplement; ++i) fields[i + kComplement] = ~fields[i];
+  // A rank that loads nothing has no say in the position.
+  if (ballot.position == Ballot::kNone) fields[kNotPosition] = Ballot::kNone;
+  fields[kAvailable] = ballot.available;
+  fields[kFine] = ballot.error.empty() ? 1 : 0;
+  return fields;
+}
+
+// "; " between the distinct texts, each with the ranks that gave it.
+std::string join(const std::vector<std::string>& texts) {
+  std::string result;
+  std::vector<bool> used(texts.size(), false);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].empty() || used[i]) continue;
+    std::string ranks;
+    for (std::size_t j = i; j < texts.size(); ++j) {
+      if (texts[j] != texts[i]) continue;
+      used[j] = true;
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(j);
+    }
+    if (!result.empty()) result += "; ";
+    result += "rank " + ranks + ": " + texts[i];
+  }
+  return result;
+}
+
+}  // namespace
+
+void vote(comm::World& world, const Ballot& ballot) {
+  std::array<std::int64_t, kNumFields> result = fields_of(ballot);
+  world.all().all_reduce_wait(result, comm::ReduceOp::kMin);
+
+  std::string differs;
+  for (std::size_t i = 0; i < kComplement; ++i) {
+    if (i == kPosition && result[i] == Ballot::kNone) continue;
+    if (result[i] != ~result[i + kComplement]) {
+      differs += (differs.empty() ? "" : ", ") + std::string(kFieldNames[i]);
+    }
+  }
+  const bool short_of_data = result[kAvailable] < ballot.wanted;
+  const bool fine = result[kFine] == 1;
+  if (fine && differs.empty() && !short_of_data) return;
+
+  // Every rank comes here or none does, since all saw the same minimum.
+  const std::string mine = !ballot.error.empty()              ? ballot.error
+                           : ballot.available < ballot.wanted ? ballot.data_shortage
+                                                              : "";
+  const std::string texts = join(world.all().all_gather_text(mine));
+  const std::string where = "[" + std::string(name_of(ballot.kind)) + "] ";
+  if (!fine) throw CallRefused(where + texts);
+  if (!differs.empty()) {
+    throw CallRefused(where + "the ranks do not agree on " + differs +
+                      "; expected all to make the same calls with the same configuration");
+  }
+  throw EndOfData(where + "the data ended: " + std::to_string(result[kAvailable]) +
+                  " micro batches available, " + std::to_string(ballot.wanted) + " needed (" +
+                  texts + "); nothing changed: give a new source with set_data()");
+}
+
+}  // namespace penstock::engine

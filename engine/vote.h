@@ -1,0 +1,33 @@
+// The vote that begins every collective call: all ranks agree to go on, or all throw the same
+// error before anything changed.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "comm/world.h"
+
+namespace penstock::engine {
+
+enum class CallKind : std::int64_t { kConstruct, kTrain, kEval, kSave, kLoad };
+
+// What one rank brings to the vote.
+struct Ballot {
+  static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+
+  CallKind kind = CallKind::kTrain;
+  std::int64_t number = 0;         // of this call; equal on all ranks
+  std::uint64_t hash = 0;          // of config and schedule; equal on all ranks
+  std::int64_t wanted = 0;         // micro batches of the call; equal on all ranks
+  std::int64_t available = kNone;  // whole micro batches fetched; kNone: this rank loads none
+  std::int64_t position = kNone;   // in the order of samples; equal on all ranks that load
+  std::string data_shortage;       // says where the data ended, when available < wanted
+  std::string error;               // why this rank cannot go on; empty: it can
+};
+
+// Collective over the world: one MIN all-reduce of int64 fields, and only on failure an exchange of
+// texts. Throws EndOfData when data are all that is missing, else CallRefused.
+void vote(comm::World& world, const Ballot& ballot);
+
+}  // namespace penstock::engine
