@@ -17,6 +17,13 @@ bool can_use_threads() noexcept {
 #endif
 }
 
+void poll_in_chunk(const Context& context) {
+#ifdef _OPENMP
+  if (omp_get_thread_num() != 0) return;  // thread 0 of a team is the rank's own
+#endif
+  poll(context);
+}
+
 namespace internal {
 
 namespace {
@@ -52,7 +59,7 @@ void run_on_team(const Context& context, std::int64_t count, ChunkFn fn) {
   for (std::int64_t index = 0; index < count; ++index) {
     if (error.any()) continue;
     try {
-      if (omp_get_thread_num() == 0) poll(context);  // thread 0 of a team is the rank's own
+      poll_in_chunk(context);
       fn(index);
     } catch (...) {
       error.capture();

@@ -48,6 +48,9 @@ void parallel_for(const Context& context, std::int64_t count, Fn&& fn) {
   }
 }
 
+// Polls when called on the rank's own thread, else does nothing: for long work inside of one chunk.
+void poll_in_chunk(const Context& context);
+
 // Cuts [0, size) into chunks of chunk_size, the last one shorter, and calls fn(begin, end) for
 // each as parallel_for does.
 template <class Fn>

@@ -13,19 +13,27 @@ std::int64_t ceil_div(std::int64_t size, std::int64_t part) {
   return (size + part - 1) / part;
 }
 
-// How one product is cut for threads. The BLAS copies the rows of a once per column of tiles and
-// the columns of b once per row of tiles, so tiles are as large as the work allows.
+std::int64_t round_up(std::int64_t size, std::int64_t step) {
+  return ceil_div(size, step) * step;
+}
+
+// How one product is cut for threads. The BLAS packs the rows of a once per column of tiles and the
+// columns of b once per row of tiles: tiles of 512 rows cost it 2 % of its speed, of 256 rows 5 %
+// and of 256×256 10 %. So they are as large as leaves some work to share.
 struct Tiling {
   std::int64_t rows, cols;  // of a tile
 
-  explicit Tiling(const GemmShape& shape)
-      : rows(std::min<std::int64_t>(shape.m, 512)), cols(std::min<std::int64_t>(shape.n, 4096)) {
-    constexpr std::int64_t kTiles = 4;
-    constexpr std::int64_t kMinSide = 256;
-    while (ceil_div(shape.m, rows) * ceil_div(shape.n, cols) < kTiles) {
+  explicit Tiling(const GemmShape& shape) {
+    std::int64_t row_tiles = std::max<std::int64_t>(ceil_div(shape.m, 640), 1);
+    if (row_tiles > 2) row_tiles = round_up(row_tiles, 4);  // shared evenly by 2 or 4 threads
+    const std::int64_t col_tiles = std::max<std::int64_t>(ceil_div(shape.n, 4096), 1);
+    rows = round_up(ceil_div(shape.m, row_tiles), 16);
+    cols = round_up(ceil_div(shape.n, col_tiles), 64);
+    for (;;) {
+      const std::int64_t tiles = ceil_div(shape.m, rows) * ceil_div(shape.n, cols);
       std::int64_t& side = rows > cols ? rows : cols;
-      if (side < 2 * kMinSide) break;
-      side = ceil_div(ceil_div(side, 2), 64) * 64;
+      if (tiles >= 4 || side < (tiles < 2 ? 512 : 1024)) return;
+      side = round_up(ceil_div(side, 2), 64);
     }
   }
 };

@@ -21,8 +21,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace penstock::tensor::cpu::HWY_NAMESPACE {
 
-constexpr std::size_t kWidth = 128;  // columns that one thread sums at a time
-
 template <class T>
 HWY_INLINE hn::Vec<hn::ScalableTag<double>> load_double(const T* x) {
   const hn::ScalableTag<double> d;
@@ -92,21 +90,20 @@ bool finite_range(const T* x, std::size_t n) {
   return hn::AllTrue(d, hn::Eq(sum, zero)) && rest == T(0);
 }
 
-// out[j] = Σ over rows of x[row · stride + j], for j < width ≤ kWidth. Summed in blocks of rows so
-// that rounding errors grow with the square root of the rows' number, not with the number.
+// out[j] = Σ over rows of x[row · columns + j], four rows at a time: out stays in the cache while x
+// streams by.
 template <class T>
-void sum_columns(const T* x, std::size_t rows, std::size_t stride, std::size_t width, T* out) {
-  constexpr std::size_t kBlock = 64;
+void sum_rows(const T* x, std::size_t rows, std::size_t columns, T* out) {
   const auto add = [](auto, auto u, auto v) HWY_ATTR { return hn::Add(u, v); };
-  std::fill_n(out, width, T(0));
-  for (std::size_t begin = 0; begin < rows; begin += kBlock) {
-    T block[kWidth] = {};
-    const std::size_t end = std::min(begin + kBlock, rows);
-    for (std::size_t row = begin; row < end; ++row) {
-      map(width, block, add, block, x + row * stride);
-    }
-    map(width, out, add, out, block);
+  const auto add_four = [](auto, auto sum, auto r, auto s, auto t, auto u) HWY_ATTR {
+    return hn::Add(sum, hn::Add(hn::Add(r, s), hn::Add(t, u)));
+  };
+  std::fill_n(out, columns, T(0));
+  std::size_t row = 0;
+  for (; row + 4 <= rows; row += 4, x += 4 * columns) {
+    map(columns, out, add_four, out, x, x + columns, x + 2 * columns, x + 3 * columns);
   }
+  for (; row < rows; ++row, x += columns) map(columns, out, add, out, x);
 }
 
 double sum_f32(SumKind kind, const float* a, const float* b, std::size_t n) {
@@ -121,13 +118,11 @@ bool finite_f32(const float* x, std::size_t n) {
 bool finite_f64(const double* x, std::size_t n) {
   return finite_range(x, n);
 }
-void columns_f32(const float* x, std::size_t rows, std::size_t stride, std::size_t width,
-                 float* out) {
-  sum_columns(x, rows, stride, width, out);
+void rows_f32(const float* x, std::size_t rows, std::size_t columns, float* out) {
+  sum_rows(x, rows, columns, out);
 }
-void columns_f64(const double* x, std::size_t rows, std::size_t stride, std::size_t width,
-                 double* out) {
-  sum_columns(x, rows, stride, width, out);
+void rows_f64(const double* x, std::size_t rows, std::size_t columns, double* out) {
+  sum_rows(x, rows, columns, out);
 }
 
 }  // namespace penstock::tensor::cpu::HWY_NAMESPACE
@@ -140,8 +135,8 @@ HWY_EXPORT(sum_f32);
 HWY_EXPORT(sum_f64);
 HWY_EXPORT(finite_f32);
 HWY_EXPORT(finite_f64);
-HWY_EXPORT(columns_f32);
-HWY_EXPORT(columns_f64);
+HWY_EXPORT(rows_f32);
+HWY_EXPORT(rows_f64);
 
 namespace {
 
@@ -157,13 +152,11 @@ bool run_finite(const float* x, std::size_t n) {
 bool run_finite(const double* x, std::size_t n) {
   return HWY_DYNAMIC_DISPATCH(finite_f64)(x, n);
 }
-void run_columns(const float* x, std::size_t rows, std::size_t stride, std::size_t width,
-                 float* out) {
-  HWY_DYNAMIC_DISPATCH(columns_f32)(x, rows, stride, width, out);
+void run_rows(const float* x, std::size_t rows, std::size_t columns, float* out) {
+  HWY_DYNAMIC_DISPATCH(rows_f32)(x, rows, columns, out);
 }
-void run_columns(const double* x, std::size_t rows, std::size_t stride, std::size_t width,
-                 double* out) {
-  HWY_DYNAMIC_DISPATCH(columns_f64)(x, rows, stride, width, out);
+void run_rows(const double* x, std::size_t rows, std::size_t columns, double* out) {
+  HWY_DYNAMIC_DISPATCH(rows_f64)(x, rows, columns, out);
 }
 
 constexpr std::int64_t kChunk = 1 << 15;  // elements that one thread takes at a time
@@ -212,12 +205,19 @@ void sum_to(const Context& context, const Tensor& x, const Tensor& out) {
       *to = static_cast<T>(sum(context, "sum_to", SumKind::kPlain, x, x));
       return;
     }
-    const std::size_t rows = columns == 0 ? 0 : static_cast<std::size_t>(x.numel()) / columns;
-    parallel_chunks(context, out.numel(), HWY_NAMESPACE::kWidth,
-                    [&](std::int64_t begin, std::int64_t end) {
-                      run_columns(from + begin, rows, columns,
-                                  static_cast<std::size_t>(end - begin), to + begin);
-                    });
+    // Sums of chunks of rows, then of those: x is read in order, and rounding errors do not grow
+    // with the number of rows.
+    const std::int64_t rows = columns == 0 ? 0 : x.numel() / out.numel();
+    const std::int64_t chunk =
+        std::max<std::int64_t>(64, (1 << 15) / std::max<std::int64_t>(1, out.numel()));
+    const std::int64_t chunks = (rows + chunk - 1) / chunk;
+    if (chunks <= 1) return run_rows(from, static_cast<std::size_t>(rows), columns, to);
+    std::vector<T> partial(static_cast<std::size_t>(chunks) * columns);
+    parallel_chunks(context, rows, chunk, [&](std::int64_t begin, std::int64_t end) {
+      run_rows(from + begin * out.numel(), static_cast<std::size_t>(end - begin), columns,
+               partial.data() + begin / chunk * out.numel());
+    });
+    run_rows(partial.data(), static_cast<std::size_t>(chunks), columns, to);
   });
 }
 

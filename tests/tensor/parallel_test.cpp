@@ -73,6 +73,19 @@ TEST_P(ParallelFor, PollsOnTheCallersThreadAlone) {
   EXPECT_FALSE(progress.foreign);
 }
 
+TEST_P(ParallelFor, PollsInsideOfAChunkOnTheCallersThreadAlone) {
+  Context context = context_with(GetParam());
+  CountingProgress progress;
+  context.progress = &progress;
+  std::atomic<int> own_calls{0};
+  parallel_for(context, 50, [&](std::int64_t) {
+    if (std::this_thread::get_id() == progress.owner) ++own_calls;
+    for (int i = 0; i < 1000; ++i) poll_in_chunk(context);
+  });
+  EXPECT_GE(progress.polls, 1000 * own_calls);
+  EXPECT_FALSE(progress.foreign);
+}
+
 struct ThrowingProgress final : Progress {
   std::thread::id owner = std::this_thread::get_id();
   std::atomic<bool> polled{false};
