@@ -14,6 +14,9 @@ function(penstock_compile_options target)
   if(PENSTOCK_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${PENSTOCK_SANITIZE}
                                              -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)  # wrong about instrumented code of the standard library
+      target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+    endif()
     target_link_options(${target} PUBLIC -fsanitize=${PENSTOCK_SANITIZE})
   endif()
 endfunction()
