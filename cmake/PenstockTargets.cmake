@@ -53,14 +53,11 @@ function(penstock_add_library name)
   set_property(GLOBAL APPEND PROPERTY PENSTOCK_LIBRARIES ${target})
 endfunction()
 
-# penstock_add_tool(name SOURCES… LINK…) makes one command-line program, which is installed.
-function(penstock_add_tool name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  penstock_compile_options(${name})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${ARG_LINK})
-  set_property(GLOBAL APPEND PROPERTY PENSTOCK_TOOL_TARGETS ${name})
+# Tests wait for the compiler far longer than they run, so they are built with less optimization.
+function(penstock_test_options target)
+  penstock_compile_options(${target})
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
 endfunction()
 
 # penstock_add_test(name SOURCES… LINK… LABEL unit [RANKS n] [TIMEOUT seconds]) makes one GoogleTest
@@ -68,10 +65,7 @@ endfunction()
 function(penstock_add_test name)
   cmake_parse_arguments(ARG "" "LABEL;RANKS;TIMEOUT" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  penstock_compile_options(${name})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  # Tests wait for the compiler far longer than they run.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  penstock_test_options(${name})
   target_compile_definitions(${name} PRIVATE
                              PENSTOCK_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden")
   if(ARG_RANKS)
