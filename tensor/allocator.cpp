@@ -1,12 +1,12 @@
 #include "tensor/allocator.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <unordered_map>
 #include <vector>
 
 namespace penstock::tensor {
@@ -32,34 +32,47 @@ namespace {
 
 // Sizes are rounded up to eight steps per power of two, so that a block freed by one shape can
 // serve a slightly different one and waste stays under one eighth.
-std::size_t size_class(std::size_t bytes) {
-  if (bytes <= Allocator::kAlignment) return Allocator::kAlignment;
-  const std::size_t step = std::max<std::size_t>(std::bit_floor(bytes) / 8, Allocator::kAlignment);
-  return (bytes + step - 1) / step * step;
+struct SizeClass {
+  std::size_t bytes;
+  std::size_t index;  // among all classes, from the smallest
+};
+
+constexpr std::size_t kSteps = 8;
+constexpr std::size_t kSmallest = Allocator::kAlignment * kSteps;  // below: multiples of kAlignment
+constexpr std::size_t kNumClasses = kSteps * (65 - std::bit_width(kSmallest));
+
+SizeClass size_class(std::size_t bytes) {
+  if (bytes <= kSmallest) {
+    const std::size_t units =
+        std::max<std::size_t>(1, (bytes + Allocator::kAlignment - 1) / Allocator::kAlignment);
+    return {units * Allocator::kAlignment, units - 1};
+  }
+  const std::size_t power = std::bit_floor(bytes - 1);  // power < bytes <= 2 · power
+  const std::size_t step = power / kSteps;
+  const std::size_t steps = (bytes - power + step - 1) / step;  // 1 … kSteps
+  const auto octave = static_cast<std::size_t>(std::bit_width(power) - std::bit_width(kSmallest));
+  return {power + steps * step, kSteps + octave * kSteps + steps - 1};
 }
 
 class CpuAllocator final : public Allocator {
  public:
   CpuAllocator() : Allocator(kCpuDevice) {}
-
-  ~CpuAllocator() override {
-    for (auto& [size, blocks] : free_) {
-      for (void* block : blocks) std::free(block);
-    }
-  }
+  ~CpuAllocator() override { trim(); }
 
   void* allocate(std::size_t bytes) override {
-    const std::size_t size = size_class(bytes);
-    {
-      const std::lock_guard lock(mutex_);
-      auto found = free_.find(size);
-      if (found != free_.end() && !found->second.empty()) {
-        void* block = found->second.back();
-        found->second.pop_back();
-        return block;
-      }
+    const SizeClass size = size_class(bytes);
+    const std::lock_guard lock(mutex_);
+    std::vector<void*>& blocks = free_[size.index];
+    if (!blocks.empty()) {
+      void* block = blocks.back();
+      blocks.pop_back();
+      return block;
     }
-    void* block = std::aligned_alloc(kAlignment, size);
+    void* block = std::aligned_alloc(kAlignment, size.bytes);
+    if (block == nullptr) {
+      trim();  // what other sizes left behind may be enough
+      block = std::aligned_alloc(kAlignment, size.bytes);
+    }
     if (block == nullptr) throw std::bad_alloc();
     return block;
   }
@@ -70,15 +83,23 @@ class CpuAllocator final : public Allocator {
 #endif
     try {
       const std::lock_guard lock(mutex_);
-      free_[size_class(bytes)].push_back(data);
-    } catch (...) {
+      free_[size_class(bytes).index].push_back(data);
+    } catch (...) {  // no memory to remember it by
       std::free(data);
     }
   }
 
  private:
+  // Gives all free blocks back to the system; with the lock held or nobody else looking.
+  void trim() noexcept {
+    for (std::vector<void*>& blocks : free_) {
+      for (void* block : blocks) std::free(block);
+      blocks.clear();
+    }
+  }
+
   std::mutex mutex_;  // storage may be released on another rank's thread
-  std::unordered_map<std::size_t, std::vector<void*>> free_;
+  std::array<std::vector<void*>, kNumClasses> free_;
 };
 
 class MetaAllocator final : public Allocator {

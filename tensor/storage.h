@@ -29,11 +29,13 @@ class Storage {
 
   // Counts these bytes for another rank: called by the receiver when it takes a handed-over
   // tensor. Only one thread may call it at a time.
-  void charge(const std::shared_ptr<MemoryCounters>& account) noexcept;
+  void charge(const std::shared_ptr<MemoryCounters>& counters) noexcept;
 
  private:
+  MemoryCounters& account() const noexcept;
+
   std::shared_ptr<Allocator> allocator_;
-  std::shared_ptr<MemoryCounters> account_;
+  std::shared_ptr<MemoryCounters> charged_;  // null: the allocator's
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   std::atomic<bool> sealed_{false};
