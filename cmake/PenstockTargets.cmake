@@ -60,21 +60,30 @@ function(penstock_test_options target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
 endfunction()
 
-# penstock_add_test(name SOURCES… LINK… LABEL unit [RANKS n] [TIMEOUT seconds]) makes one GoogleTest
-# executable. RANKS n runs it under mpirun with n processes, which may be more than there are cores.
+# How tests start ranks: as root in a container too, more of them than there are cores too, without
+# keeping the cores busy while they wait, and without tying the threads of a rank to one core.
+set(PENSTOCK_MPIRUN_FLAGS --allow-run-as-root --oversubscribe --bind-to none
+                          --mca mpi_yield_when_idle 1)
+
+# penstock_add_test(name SOURCES… LINK… LABEL unit [RANKS n…] [TIMEOUT seconds]) makes one GoogleTest
+# executable. RANKS runs it under mpirun with n processes, once for each n, as <name>_<n>.
 function(penstock_add_test name)
-  cmake_parse_arguments(ARG "" "LABEL;RANKS;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;RANKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   penstock_test_options(${name})
   target_compile_definitions(${name} PRIVATE
                              PENSTOCK_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden")
   if(ARG_RANKS)
     target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest)
-    add_test(NAME ${name}
-             COMMAND ${MPIEXEC_EXECUTABLE} --allow-run-as-root --oversubscribe
-                     --mca mpi_yield_when_idle 1 -n ${ARG_RANKS} $<TARGET_FILE:${name}>)
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+    foreach(ranks ${ARG_RANKS})
+      add_test(NAME ${name}_${ranks}
+               COMMAND ${MPIEXEC_EXECUTABLE} ${PENSTOCK_MPIRUN_FLAGS} -n ${ranks}
+                       $<TARGET_FILE:${name}>)
+      list(APPEND tests ${name}_${ranks})
+    endforeach()
+    set_tests_properties(${tests} PROPERTIES RUN_SERIAL ON)
   else()
+    set(tests ${name})
     target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
     add_test(NAME ${name} COMMAND ${name})
   endif()
@@ -84,5 +93,5 @@ function(penstock_add_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()

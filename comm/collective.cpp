@@ -84,6 +84,16 @@ std::string Signature::to_string() const {
   return text;
 }
 
+std::size_t contribution_bytes(const Signature& signature, int size) {
+  const bool whole = signature.kind == CollectiveKind::kReduceScatter;
+  return signature.bytes() * (whole ? static_cast<std::size_t>(size) : 1);
+}
+
+bool is_staged(const Signature& signature, int size) {
+  constexpr std::size_t kStagedBytes = 16 * 1024;  // of all members together
+  return contribution_bytes(signature, size) <= kStagedBytes / static_cast<std::size_t>(size);
+}
+
 CollectiveCall all_reduce_call(Tensor tensor, ReduceOp op) {
   const auto kind = CollectiveKind::kAllReduce;
   check_host(kind, tensor, true);

@@ -42,6 +42,12 @@ struct CollectiveCall {
   tensor::Tensor out;
 };
 
+// Bytes that one member gives.
+std::size_t contribution_bytes(const Signature& signature, int size);
+// Small contributions are copied at the start and everybody computes the whole result, so that a
+// member waits for the others once instead of up to three times.
+bool is_staged(const Signature& signature, int size);
+
 // Each checks its arguments for a group of `size` ranks and throws InvalidArgument: defined host
 // tensors, not sent before if they are written, of fitting sizes and dtypes; no sum of bool.
 CollectiveCall all_reduce_call(tensor::Tensor tensor, ReduceOp op);
@@ -54,6 +60,11 @@ std::string describe(const Signature& signature, std::span<const int> world_rank
 std::string list_of(std::span<const int> ranks);
 // "rank 1 called …, but rank 0 called …; all members must call the same …"
 std::string mismatch_text(int rank, const Signature& mine, int other, const Signature& theirs);
+
+// Place of a channel in tables by peer and kind.
+inline std::size_t channel_index(int peer, ChannelKind kind) {
+  return static_cast<std::size_t>(peer) * 2 + static_cast<std::size_t>(kind);
+}
 
 // Checks what isend gets and seals the tensors; returns them unknown to any tape.
 Message checked_message(Message message, int peer, int size, bool host_only);

@@ -68,9 +68,10 @@ class Communicator {
 
  protected:
   Communicator();
+  const std::shared_ptr<tensor::Allocator>& host_memory() const { return host_memory_; }
 
  private:
-  // For the tensors of the host-side collectives; shared because their storages keep it alive.
+  // For tensors that are the communicator's own; shared because their storages keep it alive.
   std::shared_ptr<tensor::Allocator> host_memory_;
 };
 

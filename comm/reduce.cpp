@@ -103,7 +103,8 @@ void reduce_as(std::byte* out, std::span<const std::byte* const> contributions,
 void reduce(std::byte* out, std::span<const std::byte* const> contributions, std::size_t elements,
             DType dtype, ReduceOp op) {
   if (contributions.size() == 1) {
-    if (elements > 0) std::memmove(out, contributions[0], elements * tensor::size_of(dtype));
+    if (elements > 0 && out != contributions[0])
+      std::memmove(out, contributions[0], elements * tensor::size_of(dtype));
     return;
   }
   switch (dtype) {

@@ -29,6 +29,8 @@ class World : public tensor::Progress {
   // Ranks on this rank's host, and this rank's place among them.
   virtual int host_size() const = 0;
   virtual int host_rank() const = 0;
+  // Cores that the ranks of this host may use, all together.
+  virtual int host_cores() const = 0;
   // The communicator of all ranks, owned by the world.
   virtual Communicator& all() = 0;
   double timeout_seconds() const { return options_.timeout_seconds; }

@@ -8,21 +8,6 @@
 
 namespace penstock::comm::local {
 
-namespace {
-
-constexpr std::size_t kStagedBytes = 16 * 1024;  // of all members together
-
-}  // namespace
-
-std::size_t contribution_bytes(const Signature& signature, int size) {
-  const bool whole = signature.kind == CollectiveKind::kReduceScatter;
-  return signature.bytes() * (whole ? static_cast<std::size_t>(size) : 1);
-}
-
-bool is_staged(const Signature& signature, int size) {
-  return contribution_bytes(signature, size) <= kStagedBytes / static_cast<std::size_t>(size);
-}
-
 CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, std::uint64_t number,
                                          int member, CollectiveCall call)
     : group_(std::move(group)),

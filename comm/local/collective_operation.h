@@ -12,11 +12,6 @@
 
 namespace penstock::comm::local {
 
-// Small contributions are copied into the meeting, so that a member waits for the others once
-// instead of up to three times.
-std::size_t contribution_bytes(const Signature& signature, int size);
-bool is_staged(const Signature& signature, int size);
-
 // Members read each other's tensors in place. Phases: called; then, where the contributions are not
 // staged, the kind's work on them with a phase after each part of it, so that nobody's tensor is
 // read after its operation has completed:

@@ -46,11 +46,6 @@ class Parcel final : public Operation {
   std::atomic<bool> awaited_{false};  // the sender has looked and may be asleep
 };
 
-// Place of a channel in tables by peer and kind.
-inline std::size_t channel_index(int peer, ChannelKind kind) {
-  return static_cast<std::size_t>(peer) * 2 + static_cast<std::size_t>(kind);
-}
-
 // One channel: parcels from one sender to one receiver, in order.
 class Mailbox {
  public:

@@ -1,5 +1,6 @@
 #include "comm/local/local_world.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <numeric>
@@ -17,7 +18,7 @@ LocalWorld::LocalWorld(Hub& hub, std::shared_ptr<Group> group, int rank,
     : World(options),
       hub_(hub),
       rank_(rank),
-      spins_(static_cast<unsigned>(hub.size()) <= std::thread::hardware_concurrency()),
+      cores_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))),
       all_(*this, std::move(group), rank) {}
 
 LocalWorld::~LocalWorld() = default;
@@ -37,7 +38,7 @@ void LocalWorld::wait_for(Operation& operation) {
     poll();
     if (operation.advance()) return;
     check_left(operation);
-    if (std::exchange(first, false) && spins_) {
+    if (std::exchange(first, false) && size() <= cores_) {
       spin(seen);
     } else if (Clock::now() >= deadline) {
       give_up(operation);

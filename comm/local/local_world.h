@@ -22,6 +22,7 @@ class LocalWorld final : public World {
   int size() const override { return hub_.size(); }
   int host_size() const override { return hub_.size(); }
   int host_rank() const override { return rank_; }
+  int host_cores() const override { return cores_; }
   Communicator& all() override { return all_; }
   void poll() override;
   void abort(const FailureCause& cause) noexcept override { hub_.abort(cause); }
@@ -46,7 +47,7 @@ class LocalWorld final : public World {
 
   Hub& hub_;
   int rank_;
-  bool spins_;  // there is a core for each rank
+  int cores_;
   std::vector<std::shared_ptr<Operation>> active_;
   LocalCommunicator all_;
 };

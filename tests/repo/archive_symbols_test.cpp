@@ -95,8 +95,11 @@ TEST(ArchiveSymbols, LibrariesNeverExitAbortOrPrint) {
   const Manifest manifest = read_manifest();
   ASSERT_GE(manifest.archives.size(), 2U);
   std::set<Use> unused = read_allowlist();
+  std::set<std::string> members;  // of this build: a backend may be left out
   for (const std::filesystem::path& archive : manifest.archives) {
-    ASSERT_FALSE(undefined_symbols(archive).empty()) << archive;
+    const std::set<Use> all = undefined_symbols(archive);
+    ASSERT_FALSE(all.empty()) << archive;
+    for (const Use& use : all) members.insert(use.member);
     for (const Use& use : forbidden_uses(archive)) {
       EXPECT_EQ(unused.erase(use), 1U)
           << use.archive << " " << use.member << " refers to " << use.symbol
@@ -104,6 +107,7 @@ TEST(ArchiveSymbols, LibrariesNeverExitAbortOrPrint) {
     }
   }
   for (const Use& use : unused) {
+    if (!members.contains(use.member)) continue;
     ADD_FAILURE() << "no longer needed in symbol_allowlist.txt: " << use.archive << " "
                   << use.member << " " << use.symbol;
   }

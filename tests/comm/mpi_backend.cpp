@@ -1,0 +1,42 @@
+// Runs the contract on ranks that are processes: all of them run all tests, in step.
+#include <cstdio>
+#include <exception>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "tests/comm/contract.h"
+
+namespace penstock::comm::testing {
+
+namespace {
+
+World* world = nullptr;
+
+}  // namespace
+
+std::vector<int> world_sizes() {
+  return {world->size()};
+}
+
+void run_ranks(int, const std::function<void(World&)>& fn) {
+  try {
+    fn(*world);
+    world->all().barrier().wait();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", world->rank(), error.what());
+    world->kill_job(1);
+  }
+}
+
+}  // namespace penstock::comm::testing
+
+int main(int argc, char** argv) {
+  namespace comm = penstock::comm;
+  ::testing::InitGoogleTest(&argc, argv);
+  const std::unique_ptr<comm::World> world = comm::make_mpi_world({.timeout_seconds = 60.0});
+  comm::testing::world = world.get();
+  const int result = RUN_ALL_TESTS();
+  world->close();
+  return result;
+}
