@@ -1,11 +1,11 @@
 #include "model/stage.h"
 
-#include <cstring>
 #include <exception>
 #include <typeinfo>
 #include <utility>
 
 #include "tensor/error.h"
+#include "tensor/ops/fill.h"
 
 namespace penstock::model {
 
@@ -56,9 +56,9 @@ std::vector<Tensor> Stage::forward(Context& context, std::span<const Tensor> inp
 }
 
 void Stage::zero_empty_slots(const tensor::Context& context) {
+  tensor::Context own = context;
   for (tensor::GradSlot& slot : slots_) {
-    if (!std::exchange(slot.empty, false)) continue;
-    if (!context.device.is_meta()) std::memset(slot.grad.raw(), 0, slot.grad.nbytes());
+    if (std::exchange(slot.empty, false)) tensor::fill(own, slot.grad, 0.0);
   }
 }
 

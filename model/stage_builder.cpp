@@ -1,13 +1,12 @@
 // How a Stage is made: layers, names, ties, memory, initial weights.
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <numbers>
-#include <random>
 
 #include "model/name_patterns.h"
 #include "model/stage.h"
 #include "tensor/error.h"
+#include "tensor/ops/fill.h"
+#include "tensor/ops/init.h"
 
 namespace penstock::model {
 
@@ -52,25 +51,15 @@ class Layout {
   std::size_t end_ = 0;
 };
 
-void draw_weight(const Parameter& parameter, std::uint64_t seed, std::int64_t layer) {
-  std::seed_seq seeds{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
-                      static_cast<std::uint32_t>(layer),
-                      static_cast<std::uint32_t>(parameter.index)};
-  std::mt19937_64 draw(seeds);
-  const auto unit = [&draw] { return std::ldexp(static_cast<double>(draw() >> 11), -53); };
-  const auto next = [&]() -> double {
-    const InitRule& rule = parameter.init;
-    if (rule.kind == InitRule::Kind::kConstant) return rule.a;
-    if (rule.kind == InitRule::Kind::kUniform) return rule.a + (rule.b - rule.a) * unit();
-    const double radius = std::sqrt(-2.0 * std::log(1.0 - unit()));
-    return rule.a + rule.b * radius * std::cos(2.0 * std::numbers::pi * unit());
-  };
-  for (std::int64_t i = 0; i < parameter.value.numel(); ++i) {
-    if (parameter.value.dtype() == tensor::DType::kF64) {
-      parameter.value.data<double>()[i] = next();
-    } else {
-      parameter.value.data<float>()[i] = static_cast<float>(next());
-    }
+void draw_weight(tensor::Context& context, Parameter& parameter, const tensor::InitKey& key) {
+  const InitRule& rule = parameter.init;
+  switch (rule.kind) {
+    case InitRule::Kind::kConstant:
+      return tensor::fill(context, parameter.value, rule.a);
+    case InitRule::Kind::kNormal:
+      return tensor::init_normal(context, parameter.value, key, rule.a, rule.b);
+    case InitRule::Kind::kUniform:
+      return tensor::init_uniform(context, parameter.value, key, rule.a, rule.b);
   }
 }
 
@@ -241,10 +230,12 @@ class Stage::Builder {
     if (untied_elements > 0) stage_.untied_grads_ = all.rows(0, untied_elements);
   }
 
-  void draw_weights(const tensor::Context& context) {
-    if (context.device.is_meta()) return;
+  void draw_weights(tensor::Context context) {
     for (const StageParameter& entry : stage_.parameters_) {
-      draw_weight(*entry.parameter, options_.seed, entry.first_layer);
+      draw_weight(context, *entry.parameter,
+                  {.seed = options_.seed,
+                   .layer = static_cast<std::uint32_t>(entry.first_layer),
+                   .parameter = static_cast<std::uint32_t>(entry.parameter->index)});
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include "model/layer.h"
 #include "tensor/ops/activation.h"
+#include "tensor/ops/gelu.h"
 
 namespace penstock::model {
 
@@ -19,5 +20,6 @@ using Relu = Elementwise<tensor::relu>;
 using Tanh = Elementwise<tensor::tanh>;
 using Sigmoid = Elementwise<tensor::sigmoid>;
 using Silu = Elementwise<tensor::silu>;
+using Gelu = Elementwise<tensor::gelu>;  // the tanh form
 
 }  // namespace penstock::model

@@ -1,8 +1,11 @@
 #include <cmath>
+#include <numbers>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "model/layers/activation.h"
+#include "model/layers/dropout.h"
 #include "model/layers/lambda.h"
 #include "model/layers/linear.h"
 #include "model/stage.h"
@@ -62,6 +65,7 @@ TEST(Activations, GradientsEqualDifferences) {
   check_layer(layer<Tanh>("Tanh"), {numbers({3, 5})});
   check_layer(layer<Sigmoid>("Sigmoid"), {numbers({3, 5})});
   check_layer(layer<Silu>("Silu"), {numbers({3, 5})});
+  check_layer(layer<Gelu>("Gelu"), {numbers({3, 5})});
 }
 
 TEST(Activations, ComputeTheirFunctions) {
@@ -74,6 +78,7 @@ TEST(Activations, ComputeTheirFunctions) {
   EXPECT_NEAR(y(Tanh())[0], std::tanh(-0.5), 1e-15);
   EXPECT_NEAR(y(Sigmoid())[1], 1 / (1 + std::exp(-2.0)), 1e-15);
   EXPECT_NEAR(y(Silu())[1], 2 / (1 + std::exp(-2.0)), 1e-15);
+  EXPECT_NEAR(y(Gelu())[1], 1 + std::tanh(std::sqrt(2 / std::numbers::pi) * 2.35772), 1e-14);
 }
 
 TEST(Lambda, IsAFunctionOfTensors) {
@@ -82,6 +87,36 @@ TEST(Lambda, IsAFunctionOfTensors) {
   });
   EXPECT_EQ(spec.type, "Difference");
   check_layer(spec, {numbers({3, 5}), numbers({3, 5}, 2.0, 3.0)});
+}
+
+TEST(Dropout, GradientsEqualDifferencesAndEvaluationIsExact) {
+  check_layer(layer<Dropout>("Dropout", 0.4), {numbers({4, 6})});
+  Context context(tensor::make_cpu_allocator());
+  context.training = false;
+  const std::vector input{numbers({4, 6})};
+  EXPECT_EQ(Dropout(0.4).forward(context, input)[0].raw(), input[0].raw());
+  EXPECT_EQ(message<tensor::InvalidArgument>([] { Dropout(1.0); }),
+            "[dropout] expected a rate in [0, 1), got 1.000000");
+}
+
+// A row's mask follows its sample id: not its place in the micro batch, nor the micro batch.
+TEST(Dropout, MasksFollowSamplesLayersAndSteps) {
+  const Module module{{layer<Dropout>("Dropout", 0.5), layer<Dropout>("Dropout", 0.5)}, {}};
+  Context context(tensor::make_cpu_allocator());
+  const std::vector ones{testing::make(context, {2, 64}, std::vector<double>(128, 1.0))};
+  const auto rows = [&](std::int64_t first, std::vector<std::int64_t> ids, std::uint64_t step) {
+    Stage stage(module, first, first + 1, {}, context);
+    context.sample_ids = ids;
+    context.random.step = step;
+    const Tensor y = stage.forward(context, ones, false)[0];
+    return std::pair{testing::values<double>(y.rows(0, 1)), testing::values<double>(y.rows(1, 2))};
+  };
+  const auto [a, b] = rows(0, {7, 8}, 0);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(rows(0, {8, 7}, 0), std::pair(b, a));
+  EXPECT_EQ(rows(0, {7, 7}, 0), std::pair(a, a));
+  EXPECT_NE(rows(1, {7, 8}, 0).first, a);
+  EXPECT_NE(rows(0, {7, 8}, 1).first, a);
 }
 
 }  // namespace

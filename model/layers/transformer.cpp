@@ -1,0 +1,86 @@
+#include "model/layers/transformer.h"
+
+#include <memory>
+#include <string>
+
+#include "model/layers/dropout.h"
+#include "tensor/error.h"
+#include "tensor/ops/attention.h"
+#include "tensor/ops/elementwise.h"
+#include "tensor/ops/gelu.h"
+
+namespace penstock::model {
+
+namespace {
+
+std::unique_ptr<Linear> conv1d(std::int64_t in, std::int64_t out, const InitRule& weight_init) {
+  return std::make_unique<Linear>(in, out,
+                                  LinearOptions{.bias = true,
+                                                .layout = tensor::WeightLayout::kInOut,
+                                                .weight_init = weight_init,
+                                                .bias_init = InitRule::zeros()});
+}
+
+void check_heads(const TransformerOptions& options) {
+  if (options.heads >= 1 && options.width % options.heads == 0) return;
+  throw tensor::InvalidArgument("[attention] expected a width that the heads divide, got width " +
+                                std::to_string(options.width) + " and " +
+                                std::to_string(options.heads) + " heads");
+}
+
+}  // namespace
+
+CausalSelfAttention::CausalSelfAttention(const TransformerOptions& options)
+    : heads_(options.heads),
+      dropout_(options.dropout),
+      c_attn_(add_child("c_attn", conv1d(options.width, 3 * options.width, options.weight_init))),
+      c_proj_(add_child("c_proj", conv1d(options.width, options.width, options.projection_init))) {
+  check_heads(options);
+  check_dropout(options.dropout);
+}
+
+std::vector<Tensor> CausalSelfAttention::forward(Context& context, std::span<const Tensor> inputs) {
+  expect_inputs("attention", inputs, 1);
+  return {apply(context, inputs[0])};
+}
+
+Tensor CausalSelfAttention::apply(Context& context, const Tensor& x) {
+  const Tensor mixed = tensor::attention(context, c_attn_.apply(context, x),
+                                         {.heads = heads_, .kv_heads = heads_, .causal = true});
+  return dropout(context, c_proj_.apply(context, mixed), dropout_);
+}
+
+Mlp::Mlp(const TransformerOptions& options)
+    : dropout_(options.dropout),
+      c_fc_(add_child("c_fc", conv1d(options.width, 4 * options.width, options.weight_init))),
+      c_proj_(
+          add_child("c_proj", conv1d(4 * options.width, options.width, options.projection_init))) {
+  check_dropout(options.dropout);
+}
+
+std::vector<Tensor> Mlp::forward(Context& context, std::span<const Tensor> inputs) {
+  expect_inputs("mlp", inputs, 1);
+  return {apply(context, inputs[0])};
+}
+
+Tensor Mlp::apply(Context& context, const Tensor& x) {
+  const Tensor hidden = tensor::gelu(context, c_fc_.apply(context, x));
+  return dropout(context, c_proj_.apply(context, hidden), dropout_);
+}
+
+TransformerBlock::TransformerBlock(const TransformerOptions& options)
+    : ln_1_(add_child("ln_1",
+                      std::make_unique<LayerNorm>(options.width, options.layer_norm_epsilon))),
+      attn_(add_child("attn", std::make_unique<CausalSelfAttention>(options))),
+      ln_2_(add_child("ln_2",
+                      std::make_unique<LayerNorm>(options.width, options.layer_norm_epsilon))),
+      mlp_(add_child("mlp", std::make_unique<Mlp>(options))) {}
+
+std::vector<Tensor> TransformerBlock::forward(Context& context, std::span<const Tensor> inputs) {
+  expect_inputs("transformer_block", inputs, 1);
+  const Tensor attended =
+      tensor::add(context, inputs[0], attn_.apply(context, ln_1_.apply(context, inputs[0])));
+  return {tensor::add(context, attended, mlp_.apply(context, ln_2_.apply(context, attended)))};
+}
+
+}  // namespace penstock::model

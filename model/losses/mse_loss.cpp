@@ -1,0 +1,17 @@
+#include "model/losses/mse_loss.h"
+
+#include "model/layer.h"
+#include "tensor/ops/cast.h"
+#include "tensor/ops/loss.h"
+
+namespace penstock::model {
+
+LossResult MseLoss::forward(Context& context, std::span<const tensor::Tensor> outputs,
+                            std::span<const tensor::Tensor> labels) const {
+  expect_inputs("mse_loss outputs", outputs, 1);
+  expect_inputs("mse_loss labels", labels, 1);
+  const tensor::Tensor target = tensor::cast(context, labels[0], outputs[0].dtype());
+  return {tensor::mse(context, outputs[0], target), {}};
+}
+
+}  // namespace penstock::model
