@@ -20,33 +20,35 @@ inline BF16 to_bf16(float value) {
   return {static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
 
+// The two below compute every case and select, so that compilers can vectorize loops of them.
+
 inline float to_float(F16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
-  const std::uint32_t exponent = (value.bits >> 10) & 0x1fu;
-  const std::uint32_t mantissa = value.bits & 0x3ffu;
-  if (exponent == 0) {  // zero and subnormal: mantissa × 2^-24, exact in float
-    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
-  }
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  // Exponent and mantissa where float has them; the product moves the exponent's bias from 15 to
+  // 127 and makes subnormals normal, exactly.
+  const float scaled =
+      std::bit_cast<float>(static_cast<std::uint32_t>(value.bits & 0x7fffu) << 13) * 0x1p112f;
+  const auto magnitude = std::bit_cast<std::uint32_t>(scaled);
+  const std::uint32_t special = scaled >= 0x1p16f ? 0x7f800000u : 0u;  // was infinity or NaN
+  return std::bit_cast<float>(sign | magnitude | special);
 }
 
 inline F16 to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7e00u)};
-  if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};
-  if (magnitude < 0x38800000u) {
-    // Below the smallest normal half: adding 0.5 puts the wanted bits, rounded to nearest even by
-    // the hardware, at the bottom of the mantissa.
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return {
-        static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u))};
-  }
-  const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-  return {static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13))};
+  // Below the smallest normal half: adding 0.5 puts the wanted bits, rounded to nearest even by
+  // the hardware, at the bottom of the mantissa.
+  const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+  const std::uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+  const auto mask = [](bool condition) { return 0u - static_cast<std::uint32_t>(condition); };
+  const std::uint32_t small = mask(magnitude < 0x38800000u);
+  const std::uint32_t large = mask(magnitude >= 0x477ff000u);  // rounds to infinity, or is it
+  const std::uint32_t nan = mask(magnitude > 0x7f800000u);
+  const std::uint32_t finite = (subnormal & small) | (normal & ~small);
+  const std::uint32_t result = (finite & ~large) | (0x7c00u & large) | (0x7e00u & nan);
+  return {static_cast<std::uint16_t>(sign | result)};
 }
 
 }  // namespace penstock::tensor

@@ -54,15 +54,16 @@ class RandomStream {
   explicit constexpr RandomStream(const RandomKey& key, std::uint64_t sample = 0)
       : key_(philox_key(key)), sample_(sample) {}
 
-  // Words 4·index … 4·index + 3.
+  // Four words.
   constexpr PhiloxCounter block(std::uint64_t index) const {
     return philox4x32({low_word(index), high_word(index), low_word(sample_), high_word(sample_)},
                       key_);
   }
 
-  // 32 random bits for an element.
+  // 32 random bits for an element. Elements go in groups of 64 to 16 blocks: the first words of
+  // all, then the second ones, and so on, which suits both vectors and GPU threads.
   constexpr std::uint32_t word(std::uint64_t element) const {
-    return block(element / 4)[element % 4];
+    return block(element / 64 * 16 + element % 16)[element % 64 / 16];
   }
 
   // Uniform in [0, 1), a multiple of 2^-53. Elements 2i and 2i + 1 share a block.
@@ -73,11 +74,13 @@ class RandomStream {
 
   // Normal with mean 0 and standard deviation 1, by Box and Muller: the two uniforms of a block
   // give the elements 2i and 2i + 1.
-  double normal(std::uint64_t element) const {
-    const PhiloxCounter words = block(element / 2);
+  double normal(std::uint64_t element) const { return normal_pair(element / 2)[element % 2]; }
+  // The elements 2·index and 2·index + 1 at once.
+  std::array<double, 2> normal_pair(std::uint64_t index) const {
+    const PhiloxCounter words = block(index);
     const double radius = std::sqrt(-2.0 * std::log(1.0 - unit(words[0], words[1])));
     const double angle = 2.0 * std::numbers::pi * unit(words[2], words[3]);
-    return radius * (element % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    return {radius * std::cos(angle), radius * std::sin(angle)};
   }
 
  private:

@@ -19,17 +19,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace penstock::tensor::cpu::HWY_NAMESPACE {
 
-constexpr std::size_t kBlocks = 16;  // drawn at a time, four words each
+constexpr std::size_t kBlocks = 16;  // drawn at a time
+constexpr std::size_t kWords = 4 * kBlocks;
 
-// words[4·j + w] = word w of the stream's block first + j: RandomStream::block, kBlocks at a time.
-void draw_blocks(const PhiloxKey& key, std::uint64_t sample, std::uint64_t first,
-                 std::uint32_t* words) {
+// words[i] = RandomStream::word(first + i); first is a multiple of kWords.
+void draw_words(const PhiloxKey& key, std::uint64_t sample, std::uint64_t first,
+                std::uint32_t* words) {
   // 32-bit words in 64-bit lanes, so that products need no widening.
   std::uint64_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
   constexpr std::uint64_t kMask = 0xffffffffu;
   for (std::size_t j = 0; j < kBlocks; ++j) {
-    c0[j] = (first + j) & kMask;
-    c1[j] = (first + j) >> 32;
+    const std::uint64_t block = first / 4 + j;
+    c0[j] = block & kMask;
+    c1[j] = block >> 32;
     c2[j] = sample & kMask;
     c3[j] = sample >> 32;
   }
@@ -48,23 +50,24 @@ void draw_blocks(const PhiloxKey& key, std::uint64_t sample, std::uint64_t first
     k1 += 0xbb67ae85u;
   }
   for (std::size_t j = 0; j < kBlocks; ++j) {
-    words[4 * j] = static_cast<std::uint32_t>(c0[j]);
-    words[4 * j + 1] = static_cast<std::uint32_t>(c1[j]);
-    words[4 * j + 2] = static_cast<std::uint32_t>(c2[j]);
-    words[4 * j + 3] = static_cast<std::uint32_t>(c3[j]);
+    words[j] = static_cast<std::uint32_t>(c0[j]);
+    words[kBlocks + j] = static_cast<std::uint32_t>(c1[j]);
+    words[2 * kBlocks + j] = static_cast<std::uint32_t>(c2[j]);
+    words[3 * kBlocks + j] = static_cast<std::uint32_t>(c3[j]);
   }
 }
 
-// Elements [begin, end) of one row; begin is a multiple of 4.
+// Elements [begin, end) of one row; begin is a multiple of kWords.
 template <class T>
 void drop_range(const PhiloxKey& key, std::uint64_t sample, std::uint32_t threshold, T factor,
                 const T* x, T* out, std::size_t begin, std::size_t end) {
-  std::uint32_t words[4 * kBlocks];
-  for (std::size_t i = begin; i < end; i += 4 * kBlocks) {
-    draw_blocks(key, sample, i / 4, words);
-    const std::size_t count = std::min(4 * kBlocks, end - i);
+  std::uint32_t words[kWords];
+  for (std::size_t i = begin; i < end; i += kWords) {
+    draw_words(key, sample, i, words);
+    const std::size_t count = std::min(kWords, end - i);
     for (std::size_t j = 0; j < count; ++j) {
-      out[i + j] = words[j] >= threshold ? x[i + j] * factor : T(0);
+      const T kept = x[i + j] * factor;
+      out[i + j] = words[j] >= threshold ? kept : T(0);
     }
   }
 }

@@ -1,7 +1,6 @@
 // Fills with draws on the CPU.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,13 +11,13 @@
 
 namespace penstock::tensor::cpu {
 
-// target[i] = number(i), a double, converted to the dtype.
-template <class Number>
-void draw(const Context& context, const Tensor& target, const Number& number) {
+// Elements [begin, end) = draw(begin, end, numbers), which writes doubles, converted to the dtype.
+template <class Draw>
+void draw(const Context& context, const Tensor& target, const Draw& draw_numbers) {
   constexpr std::int64_t kChunk = 256;
   parallel_chunks(context, target.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
     double numbers[kChunk];
-    for (std::int64_t i = begin; i < end; ++i) numbers[i - begin] = number(i);
+    draw_numbers(begin, end, numbers);
     convert(DType::kF64, reinterpret_cast<const std::byte*>(numbers), target.dtype(),
             target.raw() + static_cast<std::size_t>(begin) * size_of(target.dtype()),
             static_cast<std::size_t>(end - begin));

@@ -11,40 +11,63 @@ namespace {
 
 constexpr std::int64_t kBand = 64;  // rows of a matrix that one thread transposes at a time
 
-// Calls move(to, from), element indices, for the rows [begin, end) of the matrix (o, m) that the
-// axes a and b form; in tiles, so that both sides stay in the cache.
-template <class Move>
-void swap_rows(const AxisSwap& s, std::int64_t o, std::int64_t m, std::int64_t begin,
-               std::int64_t end, const Move& move) {
-  constexpr std::int64_t kTile = 16;
-  for (std::int64_t i0 = begin; i0 < end; i0 += kTile) {
-    const std::int64_t i1 = std::min(i0 + kTile, end);
-    for (std::int64_t j0 = 0; j0 < s.b; j0 += kTile) {
-      const std::int64_t j1 = std::min(j0 + kTile, s.b);
-      for (std::int64_t j = j0; j < j1; ++j) {
-        for (std::int64_t i = i0; i < i1; ++i) {
-          move(((o * s.b + j) * s.middle + m) * s.a + i, ((o * s.a + i) * s.middle + m) * s.b + j);
-        }
-      }
-    }
-  }
-}
-
-template <class Move>
-void swap_all(const Context& context, const AxisSwap& s, const Move& move) {
+// Calls tile(i0, i1, j0, j1, from, to) for tiles, `step` wide at most, of each matrix that the axes
+// a and b form. Its element (i, j) lies at from + i · middle · b + j, and goes to
+// to + j · middle · a + i.
+template <class Tile>
+void for_tiles(const Context& context, const AxisSwap& s, std::int64_t step, const Tile& tile) {
   const std::int64_t bands = (s.a + kBand - 1) / kBand;
   parallel_for(context, s.outer * s.middle * bands, [&](std::int64_t task) {
     const std::int64_t begin = task % bands * kBand;
-    const std::int64_t matrix = task / bands;
-    swap_rows(s, matrix / s.middle, matrix % s.middle, begin, std::min(begin + kBand, s.a), move);
+    const std::int64_t end = std::min(begin + kBand, s.a);
+    const std::int64_t o = task / bands / s.middle;
+    const std::int64_t m = task / bands % s.middle;
+    const std::int64_t from = (o * s.a * s.middle + m) * s.b;
+    const std::int64_t to = (o * s.b * s.middle + m) * s.a;
+    for (std::int64_t i = begin; i < end; i += step) {
+      for (std::int64_t j = 0; j < s.b; j += step) {
+        tile(i, std::min(i + step, end), j, std::min(j + step, s.b), from, to);
+      }
+    }
   });
 }
 
+// Through a copy of the tile in the cache, so that memory is read and written along rows, some
+// cache lines at a time.
 template <class Element>
 void swap_elements(const Context& context, const Tensor& x, const AxisSwap& s, const Tensor& out) {
-  const auto* from = reinterpret_cast<const Element*>(x.raw());
-  auto* to = reinterpret_cast<Element*>(out.raw());
-  swap_all(context, s, [=](std::int64_t i, std::int64_t j) { to[i] = from[j]; });
+  constexpr std::int64_t kTile = std::min<std::int64_t>(kBand, 256 / sizeof(Element));
+  const auto* source = reinterpret_cast<const Element*>(x.raw());
+  auto* target = reinterpret_cast<Element*>(out.raw());
+  const std::int64_t from_step = s.middle * s.b;
+  const std::int64_t to_step = s.middle * s.a;
+  for_tiles(context, s, kTile, [=](auto i0, auto i1, auto j0, auto j1, auto from, auto to) {
+    Element tile[kTile][kTile];
+    for (std::int64_t i = i0; i < i1; ++i) {
+      const Element* row = source + from + i * from_step;
+      for (std::int64_t j = j0; j < j1; ++j) tile[j - j0][i - i0] = row[j];
+    }
+    for (std::int64_t j = j0; j < j1; ++j) {
+      std::copy_n(tile[j - j0], i1 - i0, target + to + j * to_step + i0);
+    }
+  });
+}
+
+// Elements are blocks of many bytes.
+void swap_blocks(const Context& context, const Tensor& x, const AxisSwap& s, std::size_t bytes,
+                 const Tensor& out) {
+  const std::byte* source = x.raw();
+  std::byte* target = out.raw();
+  constexpr std::int64_t kTile = 16;
+  for_tiles(context, s, kTile, [=](auto i0, auto i1, auto j0, auto j1, auto from, auto to) {
+    for (std::int64_t i = i0; i < i1; ++i) {
+      for (std::int64_t j = j0; j < j1; ++j) {
+        const auto source_index = static_cast<std::size_t>(from + i * s.middle * s.b + j);
+        const auto target_index = static_cast<std::size_t>(to + j * s.middle * s.a + i);
+        std::memcpy(target + target_index * bytes, source + source_index * bytes, bytes);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -73,12 +96,7 @@ void swap_axes(const Context& context, const Tensor& x, const AxisSwap& s, const
     case 8:
       return swap_elements<std::uint64_t>(context, x, s, out);
     default:
-      const std::byte* from = x.raw();
-      std::byte* to = out.raw();
-      swap_all(context, s, [=](std::int64_t i, std::int64_t j) {
-        std::memcpy(to + static_cast<std::size_t>(i) * bytes,
-                    from + static_cast<std::size_t>(j) * bytes, bytes);
-      });
+      return swap_blocks(context, x, s, bytes, out);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "tensor/ops/init.h"
 
+#include <cstdint>
 #include <limits>
 #include <string>
 
@@ -31,8 +32,18 @@ void init_normal(Context& context, Tensor& target, const InitKey& key, double me
     throw_invalid("init_normal", "a standard deviation of at least 0", std::to_string(stddev));
   }
   if (!on_cpu("init_normal", context)) return;
-  cpu::draw(context, target, [=, stream = stream_of(key)](std::int64_t i) {
-    return mean + stddev * stream.normal(static_cast<std::uint64_t>(key.first_element + i));
+  const RandomStream stream = stream_of(key);
+  cpu::draw(context, target, [&](std::int64_t begin, std::int64_t end, double* numbers) {
+    const auto first = static_cast<std::uint64_t>(key.first_element + begin);
+    const auto last = static_cast<std::uint64_t>(key.first_element + end);
+    for (std::uint64_t pair = first / 2; pair * 2 < last; ++pair) {
+      const auto both = stream.normal_pair(pair);
+      for (const std::uint64_t half : {0, 1}) {
+        const std::uint64_t element = 2 * pair + half;
+        if (element < first || element >= last) continue;
+        numbers[element - first] = mean + stddev * both[half];
+      }
+    }
   });
 }
 
@@ -43,9 +54,12 @@ void init_uniform(Context& context, Tensor& target, const InitKey& key, double l
                   std::to_string(low) + " and " + std::to_string(high));
   }
   if (!on_cpu("init_uniform", context)) return;
-  cpu::draw(context, target, [=, stream = stream_of(key)](std::int64_t i) {
-    const auto element = static_cast<std::uint64_t>(key.first_element + i);
-    return low + (high - low) * stream.uniform(element);
+  const RandomStream stream = stream_of(key);
+  cpu::draw(context, target, [&](std::int64_t begin, std::int64_t end, double* numbers) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto element = static_cast<std::uint64_t>(key.first_element + i);
+      numbers[i - begin] = low + (high - low) * stream.uniform(element);
+    }
   });
 }
 

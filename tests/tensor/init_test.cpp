@@ -42,6 +42,17 @@ TEST(Init, FillsAPartOfAWeightAsInTheWhole) {
   }
 }
 
+TEST(Init, FollowsTheStreamOfTheKey) {
+  const RandomStream stream({.seed = 3, .step = ~std::uint64_t{0}, .layer = 4, .call = 1});
+  const InitKey key{.seed = 3, .layer = 4, .parameter = 1, .first_element = 7};
+  const auto normals = values<double>(filled(init_normal, {9}, DType::kF64, key));
+  const auto uniforms = values<double>(filled(init_uniform, {9}, DType::kF64, key));
+  for (std::uint64_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(normals[i], -0.5 + 2.0 * stream.normal(7 + i));
+    EXPECT_EQ(uniforms[i], -0.5 + 2.5 * stream.uniform(7 + i));
+  }
+}
+
 TEST(Init, DependsOnSeedLayerAndParameter) {
   const auto first = [](const InitKey& key) {
     return filled(init_normal, {1}, DType::kF64, key).item();

@@ -45,9 +45,14 @@ TEST(RandomStream, DependsOnEveryPartOfTheKey) {
 
 TEST(RandomStream, WordsAreThoseOfTheBlocks) {
   const RandomStream stream({.seed = 1}, 9);
-  for (std::uint64_t element = 0; element < 12; ++element) {
-    EXPECT_EQ(stream.word(element), stream.block(element / 4)[element % 4]);
-  }
+  EXPECT_EQ(stream.word(0), stream.block(0)[0]);
+  EXPECT_EQ(stream.word(15), stream.block(15)[0]);
+  EXPECT_EQ(stream.word(16), stream.block(0)[1]);
+  EXPECT_EQ(stream.word(63), stream.block(15)[3]);
+  EXPECT_EQ(stream.word(64 + 35), stream.block(16 + 3)[2]);
+  std::set<std::uint32_t> words;
+  for (std::uint64_t element = 0; element < 1000; ++element) words.insert(stream.word(element));
+  EXPECT_EQ(words.size(), 1000u);  // no two share a word
 }
 
 constexpr std::uint64_t kDraws = 200000;
