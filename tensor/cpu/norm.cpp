@@ -6,37 +6,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "tensor/cpu/norm_data.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
-
-#ifndef PENSTOCK_TENSOR_CPU_NORM_CPP_ONCE
-#define PENSTOCK_TENSOR_CPU_NORM_CPP_ONCE
-namespace penstock::tensor::cpu {
-
-template <class T>
-struct NormForward {
-  const T* x;
-  const T* gamma;
-  const T* beta;
-  T* y;
-  T* mean;
-  T* scale;
-};
-
-template <class T>
-struct NormBackward {
-  const T* dy;
-  const T* x;
-  const T* gamma;
-  const T* mean;
-  const T* scale;
-  T* dx;      // null: not wanted
-  T* dgamma;  // this chunk's sums, null: not wanted
-  T* dbeta;
-};
-
-}  // namespace penstock::tensor::cpu
-#endif
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tensor/cpu/norm.cpp"
