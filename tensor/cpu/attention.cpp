@@ -53,10 +53,12 @@ HWY_INLINE std::size_t pad(T* row, std::int64_t used, T filler) {
   return end;
 }
 
-// e^x for x ≤ 0; NaN stays NaN.
+// e^(factor·x − shift), where shift is at least the largest factor·x, rounded. A fused product
+// would keep the digits that shift has lost, and overflow for scores of 10^9. NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V exp_negative(D d, V x) {
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+HWY_INLINE V exp_below(D d, V factor, V x, V shift) {
+  const V exponent = hn::Sub(hn::Mul(factor, x), shift);
+  return hn::IfThenElse(hn::IsNaN(exponent), exponent, hn::Exp(d, exponent));
 }
 
 template <class T>
@@ -92,11 +94,13 @@ HWY_INLINE void softmax_row(T* scores, std::int64_t visible, std::int64_t cols, 
   const auto shift = hn::Set(d, state.top);
   auto sum = hn::Zero(d);
   for (std::size_t i = 0; i < end; i += lanes) {
-    const auto power = exp_negative(d, hn::MulSub(factor, hn::LoadU(d, scores + i), shift));
+    const auto power = exp_below(d, factor, hn::LoadU(d, scores + i), shift);
     sum = hn::Add(sum, power);
     hn::StoreU(power, d, scores + i);
   }
-  std::fill(scores + end, scores + std::max<std::int64_t>(cols, end), T(0));
+  if (const auto last = static_cast<std::size_t>(cols); end < last) {
+    std::fill(scores + end, scores + last, T(0));
+  }
   const T tile_sum = hn::GetLane(hn::SumOfLanes(d, sum));
   if (result == nullptr) {
     state.sum = tile_sum;
@@ -180,13 +184,12 @@ HWY_INLINE void softmax_grad_row(T* scores, T* d_scores, std::int64_t visible, s
   const auto shift = hn::Set(d, log_sum);
   const auto centre = hn::Set(d, mean);
   for (std::size_t i = 0; i < end; i += lanes) {
-    const auto power = exp_negative(d, hn::MulSub(factor, hn::LoadU(d, scores + i), shift));
+    const auto power = exp_below(d, factor, hn::LoadU(d, scores + i), shift);
     const auto change = hn::Sub(hn::LoadU(d, d_scores + i), centre);
     hn::StoreU(power, d, scores + i);
     hn::StoreU(hn::Mul(hn::Mul(power, factor), change), d, d_scores + i);
   }
-  const std::size_t last = static_cast<std::size_t>(cols);
-  if (end < last) {
+  if (const auto last = static_cast<std::size_t>(cols); end < last) {
     std::fill(scores + end, scores + last, T(0));
     std::fill(d_scores + end, d_scores + last, T(0));
   }

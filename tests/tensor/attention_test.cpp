@@ -164,6 +164,22 @@ TEST(Attention, StaysAccurateForLargeScores) {
   }
 }
 
+TEST(Attention, StaysFiniteForScoresWithoutDigitsBelowOne) {
+  Context context = cpu_context();
+  Tape tape;
+  context.tape = &tape;
+  const Tensor qkv =
+      tape.input(uniform(context, {300, 12}, DType::kF32, -1e6, 1e6, 1), true);  // scores to 10^12
+  const Tensor out = attention(context, qkv, {1, 1, true});
+  for (const float element : out.span<float>()) ASSERT_LE(std::fabs(element), 1.0001e6f);
+  tape.seed(out, uniform(context, out.shape(), DType::kF32, -1, 1, 2));
+  context.tape = nullptr;
+  tape.backward(context);
+  for (const float element : tape.take_input_grad(0).span<float>()) {
+    ASSERT_TRUE(std::isfinite(element));
+  }
+}
+
 TEST(Attention, NeverLooksAhead) {
   Context context = cpu_context();
   Tensor qkv = uniform(context, {300, 12}, DType::kF32, -1, 1, 1);
