@@ -166,8 +166,8 @@ std::optional<std::string> value_fault(const KeyRow& row, const JsonValue& value
            quotes_advice(row.type, value);
   }
   if (is_auto(row.type, value)) return {};
-  if (const auto fault = range_fault(row, value)) return fault;
-  if (const auto fault = regexes_fault(row, value)) return fault;
+  if (auto fault = range_fault(row, value)) return fault;
+  if (auto fault = regexes_fault(row, value)) return fault;
   const auto* word = value.get_if<std::string>();
   return word ? choice_fault(row, *word) : std::nullopt;
 }

@@ -21,7 +21,7 @@ void forget_lines(JsonValue& value) {
     for (JsonValue& item : *items) forget_lines(item);
   }
   if (auto* members = value.get_if<JsonValue::Object>()) {
-    for (auto& member : *members) forget_lines(member.second);
+    for (JsonMember& member : *members) forget_lines(member.value);
   }
 }
 
@@ -58,7 +58,7 @@ JsonValue& child(JsonValue& parent, std::string_view name, std::string_view assi
     fail(assignment, "\"" + std::string(name) + "\" lies below a value that is no section");
   }
   if (JsonValue* found = parent.find(name)) return *found;
-  return members->emplace_back(std::string(name), JsonValue{}).second;
+  return members->emplace_back(JsonMember{std::string(name), {}}).value;
 }
 
 }  // namespace

@@ -154,9 +154,10 @@ class Walker {
 
 void validate_config(const JsonValue& root, std::string_view origin) {
   Problems faults(origin);
-  Walker(root, &faults).walk(root, {}, [&](const KeyRow& row, const JsonValue& value, Place place) {
-    if (const auto fact = value_fault(row, value)) faults.add(value.line, place.written, *fact);
-  });
+  Walker(root, &faults)
+      .walk(root, {}, [&](const KeyRow& row, const JsonValue& value, const Place& place) {
+        if (const auto fact = value_fault(row, value)) faults.add(value.line, place.written, *fact);
+      });
   faults.throw_if_any();
 
   Problems contradictions(origin);
@@ -164,19 +165,21 @@ void validate_config(const JsonValue& root, std::string_view origin) {
   contradictions.throw_if_any();
 
   Problems refusals(origin);
-  Walker(root, nullptr).walk(root, {}, [&](const KeyRow& row, const JsonValue& value, Place place) {
-    if (const auto fact = refusal(row, value)) refusals.add(value.line, place.written, *fact);
-  });
+  Walker(root, nullptr)
+      .walk(root, {}, [&](const KeyRow& row, const JsonValue& value, const Place& place) {
+        if (const auto fact = refusal(row, value)) refusals.add(value.line, place.written, *fact);
+      });
   refusals.throw_if_any();
 }
 
 std::vector<std::string> keys_without_effect(const JsonValue& root) {
   std::vector<std::string> notes;
-  Walker(root, nullptr).walk(root, {}, [&](const KeyRow& row, const JsonValue& value, Place place) {
-    if (row.status == KeyStatus::kHint && !value.is_null()) {
-      notes.push_back(place.written + ": " + std::string(row.text));
-    }
-  });
+  Walker(root, nullptr)
+      .walk(root, {}, [&](const KeyRow& row, const JsonValue& value, const Place& place) {
+        if (row.status == KeyStatus::kHint && !value.is_null()) {
+          notes.push_back(place.written + ": " + std::string(row.text));
+        }
+      });
   return notes;
 }
 

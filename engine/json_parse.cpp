@@ -123,7 +123,7 @@ class Builder {
       return &items->emplace_back(std::move(value));
     }
     auto& members = *open_.back()->get_if<JsonValue::Object>();
-    return &members.emplace_back(std::move(key_), std::move(value)).second;
+    return &members.emplace_back(JsonMember{std::move(key_), std::move(value)}).value;
   }
 
   // The line of the character at `position`; positions never go back.

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 namespace penstock::engine {
 
@@ -36,15 +37,15 @@ struct Writer {
   }
 
   void operator()(const JsonValue::Object& members) const {
-    std::vector<const std::pair<std::string, JsonValue>*> sorted;
-    for (const auto& member : members) sorted.push_back(&member);
-    std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->first < b->first; });
+    std::vector<const JsonMember*> sorted;
+    for (const JsonMember& member : members) sorted.push_back(&member);
+    std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->name < b->name; });
     out += '{';
-    for (const auto* member : sorted) {
+    for (const JsonMember* member : sorted) {
       if (member != sorted.front()) out += ',';
-      (*this)(member->first);
+      (*this)(member->name);
       out += ':';
-      std::visit(*this, member->second.data);
+      std::visit(*this, member->value.data);
     }
     out += '}';
   }

@@ -6,15 +6,16 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
 namespace penstock::engine {
 
+struct JsonMember;
+
 struct JsonValue {
   using Array = std::vector<JsonValue>;
-  using Object = std::vector<std::pair<std::string, JsonValue>>;
+  using Object = std::vector<JsonMember>;
 
   // An integer that int64 cannot hold is kept as a double.
   std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, Array, Object> data;
@@ -39,6 +40,11 @@ struct JsonValue {
   std::optional<std::int64_t> as_int() const;
   // The value as a number; nothing for any other value.
   std::optional<double> as_number() const;
+};
+
+struct JsonMember {
+  std::string name;
+  JsonValue value;
 };
 
 // Compact JSON text with sorted keys: equal documents give equal texts, whatever their layout.

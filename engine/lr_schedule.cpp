@@ -163,7 +163,8 @@ class OneCycle : public LrSchedule {
   // Whole stairs are counted in integers: a rounded quotient could lose one.
   static double part(std::int64_t at, std::int64_t size, std::int64_t stairs) {
     if (stairs == 0) return static_cast<double>(at) / static_cast<double>(size);
-    return static_cast<double>(at * stairs / size) / static_cast<double>(stairs);
+    const std::int64_t climbed = at * stairs / size;
+    return static_cast<double>(climbed) / static_cast<double>(stairs);
   }
 
   double decay_units(std::int64_t index) const {
@@ -186,9 +187,11 @@ class LrRangeTest : public WithoutBetas {
 
   std::size_t num_groups() const override { return min_.size(); }
   double lr_at(std::size_t group, std::int64_t index) const override {
-    const double units =
-        config_.staircase ? static_cast<double>((index + 1) / config_.step_size)
-                          : static_cast<double>(index + 1) / static_cast<double>(config_.step_size);
+    const std::int64_t at = index + 1;
+    const std::int64_t whole = at / config_.step_size;
+    const double units = config_.staircase
+                             ? static_cast<double>(whole)
+                             : static_cast<double>(at) / static_cast<double>(config_.step_size);
     return min_.at(group) * (1 + config_.step_rate * units);
   }
 

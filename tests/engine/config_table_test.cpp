@@ -128,10 +128,13 @@ TEST(KeyTable, AutoAndNullStandForTheDefault) {
 // A valid value that is not the default.
 json other_value(const KeyRow& row) {
   static const std::vector<std::pair<std::string_view, json>> special = {
-      {"optimizer.type", "AdamW"},       {"optimizer.groups", {{{"match", "b"}}}},
-      {"scheduler.type", "LRRangeTest"}, {"scheduler.params.total_num_steps", 6000},
+      {"optimizer.type", "AdamW"},
+      {"optimizer.groups", {{{"match", "b"}}}},
+      {"scheduler.type", "LRRangeTest"},
+      {"scheduler.params.total_num_steps", 6000},
       {"pipeline.stages", 2},
-      {"pipeline.partition", "uniform"}, {"pipeline.bounds", {0, 4}},
+      {"pipeline.partition", "uniform"},
+      {"pipeline.bounds", {0, 4}},
       {"communication.backend", "mpi"},
   };
   for (const auto& [path, value] : special) {

@@ -16,9 +16,9 @@ TEST(JsonParse, KeepsOrderKindsAndLines) {
       "a.json");
   const auto& members = *root.get_if<JsonValue::Object>();
   ASSERT_EQ(members.size(), 4u);
-  EXPECT_EQ(members[0].first, "b");
-  EXPECT_EQ(members[0].second.line, 2);
-  EXPECT_EQ(members[0].second.as_int(), 4);
+  EXPECT_EQ(members[0].name, "b");
+  EXPECT_EQ(members[0].value.line, 2);
+  EXPECT_EQ(members[0].value.as_int(), 4);
   const auto& items = *root.find("a")->get_if<JsonValue::Array>();
   EXPECT_EQ(root.find("a")->line, 4);
   EXPECT_EQ(items[0].line, 4);
