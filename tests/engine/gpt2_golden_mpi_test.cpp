@@ -1,0 +1,66 @@
+// The golden GPT-2 under mpirun, on every grid of that many ranks: expected values, and the same
+// bits as with ranks as threads.
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/gpt2_checks.h"
+#include "tests/engine/grid_run.h"
+
+namespace penstock::testing {
+namespace {
+
+using Faults = std::vector<std::string>;
+
+std::unique_ptr<comm::World> mpi;
+
+// Calls the check with each pipe × data grid of the golden set that has this many ranks.
+void on_grids(const std::function<void(int pipe, int data)>& check) {
+  int grids = 0;
+  for (const int data : {1, 2}) {
+    const int pipe = mpi->size() / data;
+    if (pipe * data != mpi->size() || pipe < 1 || pipe > 4) continue;
+    SCOPED_TRACE("pipe " + std::to_string(pipe) + ", data " + std::to_string(data));
+    check(pipe, data);
+    ++grids;
+  }
+  ASSERT_GT(grids, 0);
+}
+
+TEST(Gpt2GoldenMpi, LossesGradientsAndNorm) {
+  on_grids(
+      [](int pipe, int data) { EXPECT_EQ(check_golden_gradients(*mpi, pipe, data), Faults{}); });
+}
+
+TEST(Gpt2GoldenMpi, TenClippedAdamWSteps) {
+  on_grids(
+      [](int pipe, int data) { EXPECT_EQ(check_golden_training(*mpi, pipe, data), Faults{}); });
+}
+
+TEST(Gpt2GoldenMpi, SameBitsAsRanksOnThreads) {
+  ASSERT_EQ(mpi->kind(), "mpi");
+  on_grids([](int pipe, int data) {
+    const Gpt2Outcome outcome = run_gpt2(*mpi, {.pipe = pipe, .data = data, .steps = 20});
+    ASSERT_EQ(outcome.losses.size(), 20u);
+    // Every process makes the reference itself, on a pipe of one.
+    const std::vector<Gpt2Outcome> reference =
+        on_ranks<Gpt2Outcome>(data, [data](comm::World& world) {
+          return run_gpt2(world, {.pipe = 1, .data = data, .steps = 20});
+        });
+    EXPECT_EQ(check_same_bits(outcome, reference[0]), Faults{});
+  });
+}
+
+}  // namespace
+}  // namespace penstock::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  penstock::testing::mpi =
+      penstock::comm::make_mpi_world({.timeout_seconds = penstock::testing::kTimeoutSeconds});
+  const int failed = RUN_ALL_TESTS();
+  if (failed != 0) penstock::testing::mpi->kill_job(failed);
+  penstock::testing::mpi->close();
+  penstock::testing::mpi.reset();
+  return 0;
+}

@@ -1,0 +1,32 @@
+// Runs a function on every rank of a grid, each with its own Engine, and collects what it returns.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "engine/engine.h"
+
+namespace penstock::testing {
+
+// Time within which any test here must end.
+inline constexpr double kTimeoutSeconds = 60.0;
+
+// Ranks as threads. The results are by rank. Rethrows the first exception.
+template <class Result>
+std::vector<Result> on_ranks(int ranks, const std::function<Result(comm::World&)>& run) {
+  std::vector<Result> results(static_cast<std::size_t>(ranks));
+  comm::run_local(ranks, {.timeout_seconds = kTimeoutSeconds}, [&](comm::World& world) {
+    results[static_cast<std::size_t>(world.rank())] = run(world);
+  });
+  return results;
+}
+
+// Values of this rank's parameter, by logical name; empty when it does not own it.
+std::vector<float> values_of(engine::Engine& engine, const std::string& name);
+void set_values(engine::Engine& engine, const std::string& name, std::span<const float> values);
+
+}  // namespace penstock::testing
