@@ -1,0 +1,80 @@
+// penstock-train: trains a zoo model on text, with ranks as threads or under mpirun.
+#include <exception>
+#include <iostream>
+#include <stdexcept>
+
+#include <boost/program_options/errors.hpp>
+
+#include "comm/world.h"
+#include "engine/config.h"
+#include "tools/console_log.h"
+#include "tools/train/options.h"
+#include "tools/train/session.h"
+
+namespace {
+
+using namespace penstock;
+
+constexpr int kUsage = 2;
+constexpr int kFailure = 1;
+
+bool use_mpi(const engine::Config& config) {
+  switch (config.communication.backend) {
+    case engine::CommunicationBackend::kLocal:
+      return false;
+    case engine::CommunicationBackend::kMpi:
+      return true;
+    case engine::CommunicationBackend::kAuto:
+      return comm::launched_by_mpi();
+  }
+  return false;
+}
+
+// Under mpirun each process is a rank. When one fails, the job ends: the others may be waiting for
+// it in places that only the launcher can reach.
+int run_under_mpi(const tools::TrainOptions& options, const engine::Config& config,
+                  tensor::Log& log) {
+  if (options.ranks) {
+    throw std::invalid_argument("--ranks is for one process; under mpirun -n says how many");
+  }
+  const auto world =
+      comm::make_mpi_world({.timeout_seconds = config.communication.timeout_seconds});
+  try {
+    tools::train(*world, options, config, log);
+    world->close();
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "penstock-train: rank " << world->rank() << ": " << error.what() << std::endl;
+    world->kill_job(kFailure);
+    return kFailure;  // not reached
+  }
+}
+
+int run(int argc, char** argv) {
+  const std::optional<tools::TrainOptions> options = tools::parse_command_line(argc, argv);
+  if (!options) return 0;
+  const engine::Config config = engine::load_config_file(options->config, options->overrides);
+  const std::unique_ptr<tensor::Log> log = tools::make_console_log(options->verbose);
+  if (use_mpi(config)) return run_under_mpi(*options, config, *log);
+  comm::run_local(options->ranks.value_or(config.pipeline.stages),
+                  {.timeout_seconds = config.communication.timeout_seconds},
+                  [&](comm::World& world) { tools::train(world, *options, config, *log); });
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const boost::program_options::error& error) {
+    std::cerr << "penstock-train: " << error.what() << "; see penstock-train --help\n";
+    return kUsage;
+  } catch (const std::invalid_argument& error) {
+    std::cerr << "penstock-train: " << error.what() << "; see penstock-train --help\n";
+    return kUsage;
+  } catch (const std::exception& error) {
+    std::cerr << "penstock-train: " << error.what() << '\n';
+    return kFailure;
+  }
+}

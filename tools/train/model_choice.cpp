@@ -1,0 +1,103 @@
+#include "tools/train/model_choice.h"
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/error.h"
+#include "checkpoint/weights.h"
+#include "model/zoo/gpt2_names.h"
+#include "tensor/error.h"
+
+namespace penstock::tools {
+
+namespace {
+
+constexpr const char* kConfigFile = "config.json";
+constexpr const char* kWeightsFile = "model.safetensors";
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    throw tensor::InvalidArgument("[model] " + path.string() +
+                                  " cannot be opened; expected a folder with config.json");
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+ModelChoice from_folder(const std::filesystem::path& folder) {
+  ModelChoice choice;
+  choice.config = model::gpt2_config_from_json(read_text(folder / kConfigFile));
+  choice.module = model::make_gpt2(choice.config);
+  if (std::filesystem::exists(folder / kWeightsFile)) choice.weights = folder / kWeightsFile;
+  return choice;
+}
+
+checkpoint::NameMap name_map(const model::Gpt2Config& config) {
+  return [config](std::string_view name) -> std::optional<std::string> {
+    // A tied head is the embedding again.
+    if (config.tied && name == "lm_head.weight") return std::nullopt;
+    return model::gpt2_logical_name(config, std::string(name));
+  };
+}
+
+}  // namespace
+
+ModelChoice choose_model(const std::string& text) {
+  if (std::filesystem::is_directory(text)) return from_folder(text);
+  model::ZooModel zoo = model::make_model(text);
+  const auto* config = std::get_if<model::Gpt2Config>(&zoo.config);
+  if (config == nullptr) {
+    throw tensor::InvalidArgument("[model] \"" + text +
+                                  "\" does not take tokens; penstock-train reads text, so expected "
+                                  "a gpt2 model");
+  }
+  return {std::move(zoo.module), *config, std::nullopt};
+}
+
+void import_weights(engine::Engine& engine, const ModelChoice& choice) {
+  const checkpoint::Weights weights =
+      checkpoint::Weights::open(*choice.weights, name_map(choice.config));
+  for (const model::StageParameter& parameter : engine.stage().parameters()) {
+    if (!weights.contains(parameter.name)) {
+      throw checkpoint::FileError("[model] " + choice.weights->string() + " has no tensor for \"" +
+                                  parameter.name + "\"");
+    }
+    const checkpoint::TensorInfo& info = weights.info(parameter.name);
+    if (info.shape == parameter.parameter->shape) continue;
+    throw checkpoint::FileError("[model] " + choice.weights->string() + ": \"" + parameter.name +
+                                "\" has the shape " + info.shape.to_string() + ", expected " +
+                                parameter.parameter->shape.to_string());
+  }
+  for (const model::StageParameter& parameter : engine.stage().parameters()) {
+    weights.read(parameter.name, parameter.parameter->value, checkpoint::Cast::kFloating);
+  }
+}
+
+void export_weights(comm::World& world, const std::filesystem::path& checkpoint,
+                    const ModelChoice& choice, const std::filesystem::path& folder) {
+  const checkpoint::Reader reader = checkpoint::Reader::open(world, checkpoint);
+  if (world.rank() != 0) return;
+  const tensor::Context context(tensor::make_cpu_allocator());
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (const model::Gpt2Name& name : model::gpt2_names(choice.config)) {
+    const checkpoint::TensorInfo& info = reader.info(name.logical);
+    const tensor::Tensor data = tensor::Tensor::empty(context, info.shape, info.dtype);
+    reader.read(name.logical, data);
+    tensors.emplace_back(name.hugging_face, data);
+  }
+  checkpoint::save_weights(folder, tensors);
+  std::ofstream out(folder / kConfigFile);
+  out << model::gpt2_config_to_json(choice.config) << '\n';
+  if (!out.flush()) {
+    throw checkpoint::FileError("[model] " + (folder / kConfigFile).string() +
+                                " cannot be written");
+  }
+}
+
+}  // namespace penstock::tools

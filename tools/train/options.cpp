@@ -1,0 +1,89 @@
+#include "tools/train/options.h"
+
+#include <iostream>
+#include <stdexcept>
+
+#include <boost/program_options.hpp>
+
+namespace penstock::tools {
+
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr const char* kIntroduction =
+    R"(Trains a model by pipeline and data parallelism, as a configuration file says.
+
+  penstock-train --config run.json --model gpt2:layers=4,width=128 --data text.txt --ranks 4
+  mpirun -n 4 penstock-train --config run.json --model gpt2-folder --data text.txt
+  penstock-train --config run.json --model … --data text.txt --ranks 2 --run run --resume
+
+The grid is pipeline.stages ranks along the pipe; the other ranks are replicas. The keys of the
+configuration are described in docs/config.md.
+)";
+
+po::options_description describe(TrainOptions& options) {
+  po::options_description all("Options", 100);
+  auto add = all.add_options();
+  add("help,h", "print this and exit");
+  add("config", po::value(&options.config)->value_name("FILE")->required(), "configuration, JSON");
+  add("set", po::value(&options.overrides)->value_name("KEY=VALUE")->composing(),
+      "override a key: --set optimizer.params.lr=3e-4; may be repeated");
+  add("model", po::value(&options.model)->value_name("MODEL")->required(),
+      "gpt2, gpt2-medium, gpt2-large, gpt2-xl or mlp, with changes as in "
+      "gpt2:layers=4,width=128,heads=4,context=128,vocabulary=256; or a folder with Hugging Face's "
+      "config.json and, if there, model.safetensors");
+  add("data", po::value(&options.data)->value_name("FILE")->required(),
+      "text to train on; a token is a byte");
+  add("steps", po::value(&options.steps)->value_name("N")->default_value(options.steps),
+      "optimizer steps, counted from the run's beginning");
+  add("ranks", po::value<int>()->value_name("N"),
+      "ranks, as threads of this process (default: pipeline.stages); not under mpirun");
+  add("run", po::value(&options.run)->value_name("FOLDER")->default_value(options.run),
+      "where losses.csv, trace.json and checkpoints/ go");
+  add("resume", po::value<std::string>()->value_name("TAG")->implicit_value(""),
+      "go on from a checkpoint of the run folder (default: the latest), on any grid");
+  add("save-every", po::value(&options.save_every)->value_name("N")->default_value(0),
+      "save a checkpoint every N steps; one is always saved after the last");
+  add("eval-data", po::value(&options.eval_data)->value_name("FILE"), "text to evaluate on");
+  add("eval-every", po::value(&options.eval_every)->value_name("N")->default_value(0),
+      "evaluate every N steps; always after the last");
+  add("eval-batches", po::value(&options.eval_batches)->value_name("N")->default_value(8),
+      "micro batches per replica of an evaluation");
+  add("trace-step", po::value(&options.trace_step)->value_name("N")->default_value(0),
+      "the step to trace (default: the last)");
+  add("export", po::value(&options.export_weights)->value_name("FOLDER"),
+      "write the weights as model.safetensors with Hugging Face's names, and config.json");
+  add("verbose,v", po::bool_switch(&options.verbose), "log more");
+  return all;
+}
+
+void require(bool fine, const char* what) {
+  if (!fine) throw std::invalid_argument(what);
+}
+
+}  // namespace
+
+std::optional<TrainOptions> parse_command_line(int argc, const char* const* argv) {
+  TrainOptions options;
+  const po::options_description all = describe(options);
+  po::variables_map values;
+  po::store(po::command_line_parser(argc, argv).options(all).positional({}).run(), values);
+  if (values.contains("help")) {
+    std::cout << kIntroduction << '\n' << all;
+    return std::nullopt;
+  }
+  po::notify(values);
+  if (values.contains("ranks")) options.ranks = values["ranks"].as<int>();
+  if (values.contains("resume")) options.resume = values["resume"].as<std::string>();
+  require(options.steps >= 1, "--steps must be at least 1");
+  require(!options.ranks || *options.ranks >= 1, "--ranks must be at least 1");
+  require(options.save_every >= 0, "--save-every must not be negative");
+  require(options.eval_every >= 0, "--eval-every must not be negative");
+  require(options.eval_batches >= 1, "--eval-batches must be at least 1");
+  require(options.trace_step >= 0 && options.trace_step <= options.steps,
+          "--trace-step must be between 1 and --steps");
+  return options;
+}
+
+}  // namespace penstock::tools

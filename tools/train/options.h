@@ -1,0 +1,33 @@
+// The command line of penstock-train.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace penstock::tools {
+
+struct TrainOptions {
+  std::string config;           // file
+  std::string model;            // NAME[:key=value,…], or a folder
+  std::string data;             // text file
+  std::string eval_data;        // text file; empty: no evaluation
+  std::int64_t eval_every = 0;  // steps; 0: only after the last
+  int eval_batches = 8;         // micro batches per replica
+  std::optional<int> ranks;     // of this process; none: pipeline.stages
+  std::int64_t steps = 100;
+  std::string run = "run";             // folder
+  std::optional<std::string> resume;   // tag; empty: the latest
+  std::vector<std::string> overrides;  // path=value
+  std::int64_t save_every = 0;         // steps; 0: only after the last
+  std::int64_t trace_step = 0;         // 0: the last step
+  std::string export_weights;          // folder; empty: no export
+  bool verbose = false;
+};
+
+// Throws boost::program_options::error or std::invalid_argument for a wrong command line. Returns
+// nothing after printing help.
+std::optional<TrainOptions> parse_command_line(int argc, const char* const* argv);
+
+}  // namespace penstock::tools

@@ -1,0 +1,142 @@
+#include "tools/train/session.h"
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "engine/engine.h"
+#include "engine/run_folder.h"
+#include "engine/trace.h"
+#include "model/data/repeating_source.h"
+#include "model/data/text_source.h"
+#include "tools/train/model_choice.h"
+
+namespace penstock::tools {
+
+namespace {
+
+std::unique_ptr<model::DataSource> text_source(const std::string& file, std::int64_t context,
+                                               std::optional<std::uint64_t> shuffle_seed) {
+  return std::make_unique<model::RepeatingSource>(
+      std::make_unique<model::TextSource>(model::read_file(file), context, shuffle_seed));
+}
+
+class Session {
+ public:
+  Session(comm::World& world, const TrainOptions& options, const engine::Config& config,
+          tensor::Log& log)
+      : world_(world),
+        options_(options),
+        log_(log),
+        model_(choose_model(options.model)),
+        checkpoints_(std::filesystem::path(options.run) / "checkpoints"),
+        engine_(world, model_.module, config,
+                text_source(options.data, model_.config.context, config.seed),
+                {.log = &log, .total_steps = options.steps}) {
+    if (!options.eval_data.empty()) {
+      eval_source_ = text_source(options.eval_data, model_.config.context, std::nullopt);
+    }
+  }
+
+  void run() {
+    begin();
+    const std::int64_t trace_step = options_.trace_step > 0 ? options_.trace_step : options_.steps;
+    while (engine_.global_steps() < options_.steps) {
+      const std::int64_t step = engine_.global_steps() + 1;
+      if (step == trace_step) {
+        traced_step();
+      } else {
+        note(engine_.train_batch());
+      }
+      if (due(step, options_.eval_every)) evaluate();
+      if (due(step, options_.save_every)) save();
+    }
+    if (saved_step_ != engine_.global_steps()) save();
+    if (!options_.export_weights.empty()) {
+      export_weights(world_, checkpoints_, model_, options_.export_weights);
+    }
+    engine_.close();
+  }
+
+ private:
+  void begin() {
+    if (options_.resume) {
+      const std::string& tag = *options_.resume;
+      const engine::LoadResult loaded =
+          engine_.load_checkpoint(checkpoints_, tag.empty() ? std::nullopt : std::optional(tag));
+      saved_step_ = engine_.global_steps();
+      say("resumed from " + loaded.tag + " at step " + std::to_string(saved_step_));
+    } else if (model_.weights) {
+      import_weights(engine_, model_);
+      say("weights from " + model_.weights->string());
+    }
+    if (world_.rank() != 0) return;
+    folder_.emplace(options_.run, engine_.global_steps());
+    folder_->write("config.json", engine_.config().canonical_text);
+    folder_->write("startup.txt", engine_.startup_report() + "\n");
+  }
+
+  void traced_step() {
+    engine::TraceRecorder trace;
+    trace.start(world_);
+    engine_.add_observer(trace);
+    note(engine_.train_batch());
+    engine_.remove_observer(trace);
+    const comm::GridPosition place = engine_.grid().position(world_.rank());
+    const std::string text = trace.finish(world_, place.pipe, place.data);
+    if (folder_) folder_->write("trace.json", text);
+  }
+
+  void note(const engine::TrainResult& result) {
+    if (folder_) folder_->append(result, engine_.global_samples());
+  }
+
+  void evaluate() {
+    if (eval_source_ == nullptr) return;
+    eval_source_->seek(0);  // the same samples each time
+    const engine::EvalResult result =
+        engine_.eval_batch(*eval_source_, {.micro_batches = options_.eval_batches});
+    say("step " + std::to_string(engine_.global_steps()) + ": evaluation loss " +
+        std::to_string(result.loss));
+  }
+
+  void save() {
+    engine_.save_checkpoint(checkpoints_);
+    saved_step_ = engine_.global_steps();
+    say("step " + std::to_string(saved_step_) + ": checkpoint saved in " + checkpoints_.string());
+  }
+
+  // Every so many steps (0: never before the end), and at the end.
+  bool due(std::int64_t step, std::int64_t every) const {
+    return step == options_.steps || (every > 0 && step % every == 0);
+  }
+
+  void say(std::string message) {
+    if (world_.rank() != 0) return;
+    tensor::LogEvent event;
+    event.message = std::move(message);
+    event.rank = 0;
+    log_.write(event);
+  }
+
+  comm::World& world_;
+  const TrainOptions& options_;
+  tensor::Log& log_;
+  ModelChoice model_;
+  std::filesystem::path checkpoints_;
+  engine::Engine engine_;
+  std::unique_ptr<model::DataSource> eval_source_;
+  std::optional<engine::RunFolder> folder_;  // on rank 0
+  std::int64_t saved_step_ = -1;
+};
+
+}  // namespace
+
+void train(comm::World& world, const TrainOptions& options, const engine::Config& config,
+           tensor::Log& log) {
+  Session(world, options, config, log).run();
+}
+
+}  // namespace penstock::tools
