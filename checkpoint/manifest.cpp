@@ -49,8 +49,9 @@ std::optional<std::string> tiling_fault(const ManifestTensor& tensor) {
     if (tensor.pieces.size() == 1) return std::nullopt;
     return "it has no elements but is given " + std::to_string(tensor.pieces.size()) + " times";
   }
+  if (tensor.pieces.empty()) return "it has no pieces";
   const std::vector<Region> regions = on_common_axis(tensor);
-  const int axis = regions.empty() ? -1 : regions.front().axis;
+  const int axis = regions.front().axis;
   std::int64_t filled = 0;  // along the axis
   for (std::size_t i = 0; i < regions.size();) {
     const Region& first = regions[i];
@@ -68,7 +69,11 @@ std::optional<std::string> tiling_fault(const ManifestTensor& tensor) {
     if (axis >= 0 && first.axis_begin > filled) break;
     const auto fault = range_fault(std::span(regions).subspan(i, next - i),
                                    first.slice_shape(tensor.shape).numel());
-    if (fault) return *fault + " (" + first.to_string(tensor.shape) + ")";
+    if (fault && axis < 0) return fault;
+    if (fault) {
+      return *fault + " (axis " + std::to_string(axis) + " [" + std::to_string(first.axis_begin) +
+             ", " + std::to_string(first.axis_end) + "))";
+    }
     filled = first.axis_end;
     i = next;
   }

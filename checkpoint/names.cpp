@@ -46,9 +46,9 @@ void validate_tag(std::string_view tag) {
   };
   if (tag.empty()) fail("is empty");
   if (tag.size() > kMaxTagBytes) fail("has more than 200 bytes");
+  if (tag.find_first_of("/\\") != std::string_view::npos) fail("holds a slash");
   if (tag.front() == '.' || tag.front() == ' ') fail("begins with '.' or a space");
   if (tag.back() == ' ') fail("ends with a space");
-  if (tag.find_first_of("/\\") != std::string_view::npos) fail("holds a slash");
   for (const char c : tag) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) fail("holds a control character");
   }

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kWhere = "load";
 constexpr std::string_view kNothingLoaded = "nothing was loaded";
 
 std::string tags_here(FileSystem& file_system, const fs::path& directory) {
@@ -124,11 +125,10 @@ void Reader::State::read_engine_json() {
 Reader Reader::open(comm::World& world, const fs::path& directory,
                     const std::optional<std::string>& tag, FileSystem& file_system) {
   auto state = std::make_unique<State>(file_system);
-  const std::string where = "load " + tag.value_or(directory.string());
-  agree(world, where, failure_of([&] { state->find(directory, tag); }), kNothingLoaded);
-  agree_same(world, where, state->manifest_checksum,
+  agree(world, kWhere, failure_of([&] { state->find(directory, tag); }), kNothingLoaded);
+  agree_same(world, kWhere, state->manifest_checksum,
              state->path.string() + " saved at " + std::to_string(state->manifest.saved_at));
-  agree(world, where, failure_of([&] {
+  agree(world, kWhere, failure_of([&] {
           verify_files(file_system, state->path, state->manifest,
                        share_of_files(state->manifest, world.rank(), world.size()));
         }),

@@ -171,6 +171,7 @@ void SafetensorsFile::read(std::string_view name, std::int64_t first,
 
 void SafetensorsFile::read(std::string_view name, const tensor::Tensor& out) const {
   const StoredTensor& stored = at(name);
+  require_cpu("the destination of tensor \"" + stored.name + "\"", out);
   if (out.shape() != stored.shape) {
     throw FileError("[" + path_.string() + "] tensor \"" + stored.name + "\" is " +
                     stored.shape.to_string() + "; expected " + out.shape().to_string());

@@ -19,6 +19,7 @@ namespace penstock::checkpoint {
 namespace {
 
 constexpr std::string_view kDataSuffix = ".safetensors";
+constexpr std::string_view kWhere = "save";
 constexpr std::string_view kNothingSaved = "nothing was saved";
 
 void validate_file_name(const std::string& file) {
@@ -115,7 +116,6 @@ class Saver {
       : world_(world),
         request_(request),
         file_system_(file_system),
-        where_("save " + request.tag),
         places_(request.directory, request.tag) {}
 
   // Collective: agrees on the request and the plan, and makes the temporary directory.
@@ -136,7 +136,6 @@ class Saver {
   comm::World& world_;
   const SaveRequest& request_;
   FileSystem& file_system_;
-  std::string where_;
   Places places_;
   Manifest mine_;
   std::optional<std::string> failure_;
@@ -160,9 +159,9 @@ void Saver::prepare() {
     validate();
     mine_ = plan_of(request_);
   });
-  agree(world_, where_, failure_, kNothingSaved);
+  agree(world_, kWhere, failure_, kNothingSaved);
   const std::string common = common_text(request_);
-  agree_same(world_, where_, checksum_of(common), common);
+  agree_same(world_, kWhere, checksum_of(common), common);
   const std::vector<std::string> plans = world_.all().all_gather_text(to_text(mine_));
   if (leads()) {
     failure_ = failure_of([&] {
@@ -173,7 +172,7 @@ void Saver::prepare() {
       temporary_made_ = true;
     });
   }
-  agree(world_, where_, failure_, kNothingSaved);
+  agree(world_, kWhere, failure_, kNothingSaved);
 }
 
 void Saver::write_file(const FilePlan& file) {
@@ -202,7 +201,7 @@ void Saver::write() {
 }
 
 SaveResult Saver::commit() {
-  agree(world_, where_, failure_, kNothingSaved);
+  agree(world_, kWhere, failure_, kNothingSaved);
   const std::vector<std::string> parts = world_.all().all_gather_text(to_text(mine_));
   SaveResult result;
   if (leads()) {
@@ -213,7 +212,7 @@ SaveResult Saver::commit() {
     }
     if (!failure_) result.warnings = remove_replaced(file_system_, places_, request_.keep_last);
   }
-  agree(world_, where_, failure_, "earlier checkpoints are as they were");
+  agree(world_, kWhere, failure_, "earlier checkpoints are as they were");
   std::array<std::int64_t, 1> bytes{0};
   for (const auto& [name, facts] : mine_.files) bytes[0] += static_cast<std::int64_t>(facts.bytes);
   world_.all().all_reduce_wait(bytes, comm::ReduceOp::kSum);

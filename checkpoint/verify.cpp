@@ -170,6 +170,7 @@ std::vector<std::string> share_of_files(const Manifest& manifest, int rank, int 
     *least += bytes;
     if (least - load.begin() == rank) mine.push_back(std::move(name));
   }
+  std::sort(mine.begin(), mine.end());  // faults are told in this order
   return mine;
 }
 

@@ -1,0 +1,125 @@
+#include "checkpoint/weights.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tensor/error.h"
+#include "tensor/half.h"
+#include "tests/checkpoint/support.h"
+#include "tests/support/memory_file_system.h"
+
+namespace penstock::checkpoint::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using penstock::testing::MemoryFileSystem;
+using tensor::DType;
+using tensor::Tensor;
+
+const fs::path kGolden = fs::path(PENSTOCK_GOLDEN_DIR) / "gpt2_tiny";
+
+std::vector<NamedTensor> read_all(const Weights& weights) {
+  const tensor::Context context = cpu_context();
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, info] : weights.tensors()) {
+    tensors.emplace_back(name, Tensor::empty(context, info.shape, info.dtype));
+    weights.read(name, tensors.back().data);
+  }
+  return tensors;
+}
+
+TEST(Weights, ReadsWhatTheReferenceLibraryWrote) {
+  const Weights weights = Weights::open(kGolden);
+  EXPECT_EQ(weights.tensors().size(), 52u);
+  EXPECT_EQ(weights.metadata().at("format"), "pt");
+  EXPECT_EQ(weights.info("wte.weight").shape, (tensor::Shape{61, 48}));
+  const Tensor bias = Tensor::empty(cpu_context(), {144}, DType::kF32);
+  weights.read("h.0.attn.c_attn.bias", bias);
+  // The first four, as Python's struct module unpacks them from the file.
+  const std::vector<float> expected = {-0.06641324609518051f, 0.11075963824987411f,
+                                       0.016036292538046837f, -0.015024854801595211f};
+  EXPECT_EQ((std::vector<float>(bias.data<float>(), bias.data<float>() + 4)), expected);
+}
+
+TEST(Weights, WritesTheBytesThatTheReferenceLibraryWrote) {
+  const TemporaryFolder folder;
+  save_weights(folder / "model", read_all(Weights::open(kGolden)));
+  EXPECT_EQ(get_bytes(posix_file_system(), folder / "model" / "model.safetensors"),
+            get_bytes(posix_file_system(), kGolden / "model.safetensors"));
+  EXPECT_EQ(posix_file_system().list(folder / "model"),
+            std::vector<std::string>{"model.safetensors"});
+}
+
+TEST(Weights, NamesMayBeMappedAndIgnored) {
+  const Weights weights = Weights::open(kGolden / "model.safetensors", [](std::string_view name) {
+    using Name = std::optional<std::string>;
+    return name.starts_with("h.") ? Name() : Name("model." + std::string(name));
+  });
+  EXPECT_EQ(weights.tensors().size(), 4u);
+  EXPECT_TRUE(weights.contains("model.ln_f.bias"));
+  EXPECT_FALSE(weights.contains("ln_f.bias"));
+  const Tensor bias = Tensor::empty(cpu_context(), {48}, DType::kF32);
+  EXPECT_NO_THROW(weights.read("model.ln_f.bias", bias));
+  EXPECT_THROW(weights.read("ln_f.bias", bias), FileError);
+  const std::string error = message<FileError>([] {
+    Weights::open(kGolden, [](std::string_view) { return std::optional<std::string>("same"); });
+  });
+  EXPECT_NE(error.find("\"h.0.attn.c_attn.bias\" and \"h.0.attn.c_attn.weight\" both stand for "
+                       "\"same\""),
+            std::string::npos)
+      << error;
+}
+
+TEST(Weights, ShapesMustBeEqualAndTypesUnlessACastIsAskedFor) {
+  const tensor::Context context = cpu_context();
+  const Weights weights = Weights::open(kGolden);
+  EXPECT_THROW(weights.read("ln_f.bias", Tensor::empty(context, {1, 48}, DType::kF32)), FileError);
+  const Tensor wide = Tensor::empty(context, {48}, DType::kF32);
+  weights.read("h.1.ln_1.weight", wide);
+  const Tensor narrow = Tensor::empty(context, {48}, DType::kBF16);
+  EXPECT_THROW(weights.read("h.1.ln_1.weight", narrow), FileError);
+  weights.read("h.1.ln_1.weight", narrow, Cast::kFloating);
+  for (int i = 0; i < 48; ++i) {
+    EXPECT_EQ(narrow.data<tensor::BF16>()[i], tensor::to_bf16(wide.data<float>()[i]));
+  }
+  EXPECT_THROW(
+      weights.read("h.1.ln_1.weight", Tensor::empty(context, {48}, DType::kI32), Cast::kFloating),
+      FileError);
+}
+
+TEST(Weights, FoldersWithoutOneFileAreRefusedWithTheReason) {
+  const TemporaryFolder folder;
+  EXPECT_NE(message<FileError>([&] { Weights::open(folder.path()); }).find("model.safetensors"),
+            std::string::npos);
+  EXPECT_NE(message<FileError>([&] { Weights::open(folder / "no"); }).find("does not exist"),
+            std::string::npos);
+  put_bytes(posix_file_system(), folder / "model.safetensors.index.json", "{}");
+  EXPECT_NE(
+      message<tensor::Unsupported>([&] { Weights::open(folder.path()); }).find("several files"),
+      std::string::npos);
+}
+
+TEST(Weights, AFailedSaveLeavesTheFileThatWasThere) {
+  const NamedTensor tensors[] = {{"w", make<float>(cpu_context(), {2}, {3, 4})}};
+  MemoryFileSystem trial;
+  trial.make_directory("/m");
+  trial.forget_operations();
+  save_weights("/m", tensors, {}, trial);
+  const std::size_t operations = trial.operations().size();
+  ASSERT_GE(operations, 6u);
+  for (std::size_t i = 0; i + 1 < operations; ++i) {  // the last only makes the name durable
+    MemoryFileSystem files;
+    files.make_directory("/m");
+    put_bytes(files, "/m/model.safetensors", "old");
+    files.forget_operations();
+    files.fail_at(i);
+    EXPECT_THROW(save_weights("/m", tensors, {}, files), FileError);
+    EXPECT_EQ(files.list("/m"), std::vector<std::string>{"model.safetensors"});
+    EXPECT_EQ(get_bytes(files, "/m/model.safetensors"), "old");
+  }
+}
+
+}  // namespace
+}  // namespace penstock::checkpoint::testing
