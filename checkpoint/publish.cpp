@@ -89,14 +89,7 @@ void publish(FileSystem& file_system, const Places& places, const Manifest& mani
   write_text(file_system, places.temporary / kManifestFile, to_text(manifest));
   file_system.sync_directory(places.temporary);
   make_room(file_system, places);
-  try {
-    file_system.rename(places.temporary, places.complete);
-  } catch (const FileError&) {
-    if (file_system.kind(places.old) != FileKind::kMissing) {
-      file_system.rename(places.old, places.complete);
-    }
-    throw;
-  }
+  file_system.rename(places.temporary, places.complete);
   file_system.sync_directory(places.directory);
 }
 

@@ -1,5 +1,6 @@
 // The power is lost at every operation of a save, with every kind of disk: what loads afterwards is
 // the old or the new checkpoint, never a mixture, and the next save works.
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -128,6 +129,33 @@ TEST(PowerLoss, AnExistingTagIsOldOrNew) {
 TEST(PowerLoss, RetentionNeverLeavesHalfACheckpoint) {
   const Outcome outcome = lose_power_everywhere({"retention", 2, "new", 1});
   EXPECT_EQ(outcome.loaded, (std::set<int>{1, 2}));
+}
+
+TEST(PowerLoss, AKillAndThenALossOfPower) {
+  const Scenario scenario{"killed first", 1, "old", 0};
+  const auto trial = disk_before(scenario);
+  ASSERT_TRUE(save_new(*trial, scenario));
+  const std::vector<std::string> all = trial->operations();
+  Outcome outcome;
+  // Kills around the renaming of the directories, whose effects are then not yet durable.
+  const auto renamed = static_cast<std::size_t>(
+      std::find(all.begin(), all.end(), "rename /ckpt/old /ckpt/old.old") - all.begin());
+  ASSERT_LT(renamed + 5, all.size());
+  for (std::size_t kill = renamed - 2; kill < renamed + 5; ++kill) {
+    for (std::size_t loss = 0; loss < all.size() + 10; ++loss) {
+      const auto files = disk_before(scenario);
+      files->lose_power_at(kill);
+      ASSERT_FALSE(save_new(*files, scenario));
+      files->restart_process();
+      files->lose_power_at(loss);
+      save_new(*files, scenario);
+      SCOPED_TRACE(std::to_string(kill) + ", " + std::to_string(loss));
+      check_disk(*files->after_power_loss(Survivors::kAny, 1000 * kill + loss), scenario, outcome);
+      check_disk(*files->after_power_loss(Survivors::kNone), scenario, outcome);
+    }
+  }
+  EXPECT_EQ(outcome.loaded, (std::set<int>{1, 2}));
+  EXPECT_EQ(outcome.new_incomplete, 0);
 }
 
 TEST(PowerLoss, ASecondLossOverTheDebrisOfTheFirst) {

@@ -179,6 +179,16 @@ TEST_F(Tags, RetentionRemovesTheOldest) {
   EXPECT_EQ(load_version(files_, 2, "/ckpt"), 3);
 }
 
+TEST_F(Tags, RetentionLeavesNothingToFallBackTo) {
+  files_.make_directory("/ckpt/early.old");  // as a save leaves it that was cut short at its end
+  for (const std::string& name : files_.list("/ckpt/early")) {
+    put_bytes(files_, "/ckpt/early.old/" + name, get_bytes(files_, "/ckpt/early/" + name));
+  }
+  save_keeping(files_, "a", 1, 1);
+  EXPECT_EQ(files_.list("/ckpt"), (std::vector<std::string>{"a", "latest"}));
+  expect_says(load_error(files_, 2, "/ckpt", "early"), {"[/ckpt/early] does not exist"});
+}
+
 TEST_F(Tags, RetentionKeepsWhatLatestNames) {
   save_keeping(files_, "a", 1, 1, /*save_latest=*/false);
   save_keeping(files_, "b", 2, 1, /*save_latest=*/false);

@@ -129,6 +129,13 @@ void MemoryFileSystem::lose_power_at(std::size_t operation) {
   power_ends_ = operation;
 }
 
+void MemoryFileSystem::restart_process() {
+  const std::lock_guard lock(mutex_);
+  power_ends_ = SIZE_MAX;
+  power_lost_ = false;
+  operations_.clear();
+}
+
 void MemoryFileSystem::fail_at(std::size_t operation) {
   const std::lock_guard lock(mutex_);
   fails_ = operation;

@@ -38,6 +38,8 @@ class MemoryFileSystem : public checkpoint::FileSystem {
   void forget_operations();
   // The operation of this number, and all later ones, throw PowerLost and do nothing.
   void lose_power_at(std::size_t operation);
+  // As if only the process had been killed: everything that was done is there, synced or not.
+  void restart_process();
   // The operation of this number throws FileError("… No space left on device"), once.
   void fail_at(std::size_t operation);
   // What a machine finds that starts from this disk.
