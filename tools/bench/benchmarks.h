@@ -1,0 +1,28 @@
+// The benchmarks of penstock-bench; each prints what it measured.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace penstock::tools {
+
+// Time per instruction that the executor adds to the handlers' own work: all handlers do nothing.
+void bench_executor();
+
+// One training step of 8 × (Linear 16→16 + Tanh) on 2 ranks: 32 micro batches of 4 rows, SGD.
+void bench_mlp();
+
+// Handing an activation over. Ranks as threads: that nothing is copied, and the time of a message.
+// Under mpirun with two ranks: bandwidth against plain MPI in the same run.
+void bench_handover();
+
+struct ShareOptions {
+  std::vector<std::int64_t> widths = {128, 256, 512, 768};
+  int micro_batches = 8;
+  int repeats = 3;
+};
+// Share of a GPT's training step that is matrix products, on one rank and one core: the time of
+// each product alone, by the BLAS in use, over the time of the step.
+void bench_share(const ShareOptions& options);
+
+}  // namespace penstock::tools

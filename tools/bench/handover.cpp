@@ -1,0 +1,120 @@
+// penstock-bench handover: what it costs to give an activation to the next stage.
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "tools/bench/benchmarks.h"
+#include "tools/bench/measure.h"
+#include "tools/bench/mpi_baseline.h"
+
+namespace penstock::tools {
+
+namespace {
+
+using tensor::Tensor;
+
+constexpr std::int64_t kKiB = 1024;
+constexpr std::int64_t kMiB = 1024 * kKiB;
+const std::vector<std::int64_t> kSizes = {64 * kKiB, 256 * kKiB, kMiB,
+                                          4 * kMiB,  16 * kMiB,  64 * kMiB};
+
+Tensor buffer(const std::shared_ptr<tensor::Allocator>& allocator, std::int64_t bytes) {
+  return Tensor::empty(allocator, {bytes}, tensor::DType::kU8);
+}
+
+comm::Message message_of(const Tensor& tensor) {
+  comm::Message message;
+  message.tensors = {tensor};
+  message.needs_grad = {0};
+  return message;
+}
+
+// Sends one tensor there and another back, `count` times; gives seconds for one way. The tensors
+// are made anew each time, as a stage does.
+double one_way_seconds(comm::World& world, std::int64_t bytes, int count) {
+  comm::Communicator& all = world.all();
+  const auto allocator = tensor::make_cpu_allocator();
+  const int peer = 1 - world.rank();
+  return median_seconds(5,
+                        [&] {
+                          for (int i = 0; i < count; ++i) {
+                            if (world.rank() == 0) {
+                              all.isend(message_of(buffer(allocator, bytes)), peer,
+                                        comm::ChannelKind::kActivation);
+                              all.irecv(peer, comm::ChannelKind::kGradient, allocator).wait();
+                            } else {
+                              all.irecv(peer, comm::ChannelKind::kActivation, allocator).wait();
+                              all.isend(message_of(buffer(allocator, bytes)), peer,
+                                        comm::ChannelKind::kGradient);
+                            }
+                          }
+                        }) /
+         (2.0 * count);
+}
+
+void handover_between_threads() {
+  Table table({"ranks as threads", "same memory", "us per message"});
+  comm::run_local(2, {}, [&](comm::World& world) {
+    for (const std::int64_t bytes : kSizes) {
+      // The receiver must see the sender's own memory.
+      const auto allocator = tensor::make_cpu_allocator();
+      std::int64_t same = 0;
+      if (world.rank() == 0) {
+        const Tensor sent = buffer(allocator, bytes);
+        std::int64_t address = reinterpret_cast<std::int64_t>(sent.raw());
+        world.all().isend(message_of(sent), 1, comm::ChannelKind::kActivation).wait();
+        world.all().all_reduce_wait(std::span(&address, 1), comm::ReduceOp::kMax);
+      } else {
+        const comm::Message got =
+            world.all().irecv(0, comm::ChannelKind::kActivation, allocator).wait();
+        const auto mine = reinterpret_cast<std::int64_t>(got.tensors[0].raw());
+        std::int64_t address = mine;
+        world.all().all_reduce_wait(std::span(&address, 1), comm::ReduceOp::kMax);
+        same = address == mine ? 1 : 0;
+      }
+      world.all().all_reduce_wait(std::span(&same, 1), comm::ReduceOp::kMax);
+      const double seconds = one_way_seconds(world, bytes, 200);
+      if (world.rank() != 0) continue;
+      table.add({formatted("%.0f KiB", static_cast<double>(bytes) / kKiB), same ? "yes" : "NO",
+                 formatted("%.2f", seconds * 1e6)});
+    }
+  });
+  table.print();
+}
+
+void handover_between_processes(comm::World& world) {
+  Table table({"MPI, 2 processes", "Penstock GB/s", "plain MPI GB/s", "ratio"});
+  for (const std::int64_t bytes : kSizes) {
+    const int count = static_cast<int>(std::max<std::int64_t>(4, 128 * kMiB / bytes));
+    // In turn, so that both see the same machine.
+    std::vector<double> ours, plain;
+    for (int round = 0; round < 5; ++round) {
+      ours.push_back(one_way_seconds(world, bytes, count));
+      plain.push_back(mpi_one_way_seconds(bytes, count));
+    }
+    if (world.rank() != 0) continue;
+    const double mine = static_cast<double>(bytes) / median(ours) * 1e-9;
+    const double theirs = static_cast<double>(bytes) / median(plain) * 1e-9;
+    table.add({formatted("%.0f KiB", static_cast<double>(bytes) / kKiB), formatted("%.2f", mine),
+               formatted("%.2f", theirs), formatted("%.3f", mine / theirs)});
+  }
+  if (world.rank() == 0) table.print();
+}
+
+}  // namespace
+
+void bench_handover() {
+  if (!comm::launched_by_mpi()) return handover_between_threads();
+  const auto world = comm::make_mpi_world({});
+  if (world->size() != 2) {
+    throw tensor::InvalidArgument("[bench] handover needs 2 processes under mpirun, got " +
+                                  std::to_string(world->size()));
+  }
+  handover_between_processes(*world);
+  world->close();
+}
+
+}  // namespace penstock::tools

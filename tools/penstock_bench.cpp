@@ -1,0 +1,76 @@
+// penstock-bench: measures what the design promises, as ratios within one run.
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <boost/program_options.hpp>
+
+#include "tools/bench/benchmarks.h"
+
+namespace {
+
+namespace po = boost::program_options;
+using namespace penstock::tools;
+
+constexpr const char* kIntroduction =
+    R"(Measures Penstock on this machine; keep it idle meanwhile.
+
+  penstock-bench executor              time that the executor adds to an instruction
+  penstock-bench mlp                   a step of a tiny model, on 1 and 2 ranks
+  penstock-bench handover              handing an activation to the next stage, between threads
+  mpirun -n 2 penstock-bench handover  the same between processes, beside plain MPI
+  penstock-bench share                 how much of a GPT's step is matrix products, on one core
+)";
+
+int run(int argc, char** argv) {
+  std::string benchmark;
+  ShareOptions share;
+  po::options_description visible("Options");
+  auto add = visible.add_options();
+  add("help,h", "print this and exit");
+  add("widths", po::value(&share.widths)->multitoken(), "share: widths (128 256 512 768)");
+  add("micro-batches", po::value(&share.micro_batches)->default_value(share.micro_batches),
+      "share: micro batches per step");
+  add("repeats", po::value(&share.repeats)->default_value(share.repeats),
+      "share: steps to take the median of");
+  po::options_description all;
+  all.add(visible).add_options()("benchmark", po::value(&benchmark));
+  po::positional_options_description positional;
+  positional.add("benchmark", 1);
+  po::variables_map values;
+  po::store(po::command_line_parser(argc, argv).options(all).positional(positional).run(), values);
+  po::notify(values);
+  if (values.contains("help") || benchmark.empty()) {
+    std::cout << kIntroduction << '\n' << visible;
+    return values.contains("help") ? 0 : 2;
+  }
+  if (benchmark == "executor") {
+    bench_executor();
+  } else if (benchmark == "mlp") {
+    bench_mlp();
+  } else if (benchmark == "handover") {
+    bench_handover();
+  } else if (benchmark == "share") {
+    bench_share(share);
+  } else {
+    std::cerr << "penstock-bench: unknown benchmark '" << benchmark
+              << "'; expected executor, mlp, handover or share\n";
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const po::error& error) {
+    std::cerr << "penstock-bench: " << error.what() << "; see penstock-bench --help\n";
+    return 2;
+  } catch (const std::exception& error) {
+    std::cerr << "penstock-bench: " << error.what() << '\n';
+    return 1;
+  }
+}
