@@ -64,7 +64,11 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
     const DataParallelSize replicas = data_parallel_size(world.size(), config.pipeline.stages, 1);
     batch = resolve_batch(config.batch, replicas);
     bounds = partition(module, config.pipeline);
-    mine.hash = identity = hash_text(config.canonical_text);
+    identity = hash_text(config.canonical_text);
+    for (const model::LayerSpec& spec : module.layers) {
+      identity = hash_text(spec.type + "/" + spec.tie_key + "/", identity);
+    }
+    mine.hash = identity;
   } catch (const std::exception& caught) {
     error = std::current_exception();
     mine.error = caught.what();
@@ -218,7 +222,7 @@ std::int64_t Engine::global_steps() const {
   return state_->steps;
 }
 std::int64_t Engine::skipped_steps() const {
-  return state_->rank->updater == nullptr ? 0 : state_->rank->updater->skipped();
+  return state_->skipped;
 }
 std::int64_t Engine::global_samples() const {
   return state_->samples;
@@ -238,8 +242,9 @@ const std::string& Engine::startup_report() const {
 }
 
 void Engine::State::require_usable() const {
-  if (failure.empty()) return;
-  throw tensor::InvalidArgument("[engine] this engine cannot be used any more: " + failure +
+  if (failure.empty() && !world.aborted()) return;
+  throw tensor::InvalidArgument("[engine] this engine cannot be used any more: " +
+                                (failure.empty() ? "its world was aborted" : failure) +
                                 "; make a new one, and load the last checkpoint");
 }
 

@@ -165,7 +165,7 @@ void Engine::State::save(const std::filesystem::path& directory, const std::stri
   engine["data_position"] = source_position;
   engine["seed"] = rank->context.random.seed;
   engine["updates"] = rank->updater == nullptr ? 0 : rank->updater->updates();
-  engine["skipped_steps"] = rank->updater == nullptr ? 0 : rank->updater->skipped();
+  engine["skipped_steps"] = skipped;
   engine["train_batch_size"] = batch.train_batch_size;
   engine["layers"] = layer_types(rank->module);
   engine["config"] = config.canonical_text;
@@ -191,7 +191,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   json engine;
   std::int64_t position = 0;
   LoadResult result;
-  std::int64_t new_steps = 0, new_samples = 0, updates = 0, skipped = 0;
+  std::int64_t new_steps = 0, new_samples = 0, updates = 0, new_skipped = 0;
   std::uint64_t seed = 0;
   try {
     engine = json::parse(reader.engine_json());
@@ -205,7 +205,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
     position = field<std::int64_t>(engine, "data_position");
     seed = field<std::uint64_t>(engine, "seed");
     updates = field<std::int64_t>(engine, "updates");
-    skipped = field<std::int64_t>(engine, "skipped_steps");
+    new_skipped = field<std::int64_t>(engine, "skipped_steps");
     result = {reader.tag(), field<std::string>(engine, "client_state")};
     check_layers(engine, rank->module);
     check_tensors(*rank, reader);
@@ -223,9 +223,10 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   }
   steps = print_step = new_steps;
   samples = new_samples;
+  skipped = new_skipped;
   source_position = position;
   rank->context.random.seed = seed;
-  if (rank->updater != nullptr) rank->updater->set_counters(updates, skipped);
+  if (rank->updater != nullptr) rank->updater->set_updates(updates);
   return result;
 }
 

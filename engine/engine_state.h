@@ -61,6 +61,7 @@ struct Engine::State {
   std::int64_t calls = 0;    // collective calls made
   std::int64_t batches = 0;  // streams run, train and eval
   std::int64_t steps = 0;    // committed
+  std::int64_t skipped = 0;  // of those, without an update
   std::int64_t samples = 0;  // of committed steps
   // Position of the source where the next step begins; meaningful on ranks that load.
   std::int64_t source_position = 0;

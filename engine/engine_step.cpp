@@ -28,10 +28,15 @@ TrainResult Engine::State::train() {
   rank->context.random.step = static_cast<std::uint64_t>(steps);
   run_stream(*train_schedule);
 
+  const UpdateResult& update = rank->updater->last();
+  if (update.skipped && config.non_finite_gradients == NonFiniteGradients::kStop) {
+    throw NonFiniteError("[train_batch] the gradient norm of step " + std::to_string(steps + 1) +
+                         " is not finite; nothing changed, since non_finite_gradients is \"stop\"");
+  }
   ++steps;
+  if (update.skipped) ++skipped;
   samples += batch.train_batch_size;
   source_position += batch.train_batch_size;
-  const UpdateResult& update = rank->updater->last();
   TrainResult result;
   result.step = steps;
   result.grad_norm = update.grad_norm;

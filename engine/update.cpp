@@ -4,8 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/errors.h"
-
 namespace penstock::engine {
 
 namespace {
@@ -17,9 +15,7 @@ constexpr double kClipEpsilon = 1e-6;
 
 Updater::Updater(const Config& config, std::span<const std::unique_ptr<model::Stage>> stages,
                  const tensor::Context& context)
-    : clip_(config.gradient_clipping),
-      policy_(config.non_finite_gradients),
-      optimizer_(model::make_optimizer(config.optimizer->kind)) {
+    : clip_(config.gradient_clipping), optimizer_(model::make_optimizer(config.optimizer->kind)) {
   for (const ParameterGroupConfig& group : config.optimizer->groups) {
     patterns_.emplace_back(group.match);
     groups_.push_back(group.options);
@@ -69,13 +65,7 @@ void Updater::step(tensor::Context& context, double grad_norm) {
   const std::vector<model::OptimizerOptions> options = current_options();
   last_ = {grad_norm, false, next_lr()};
   if (!std::isfinite(grad_norm)) {
-    if (policy_ == NonFiniteGradients::kStop) {
-      throw NonFiniteError("[optimizer] the gradient norm is not finite at update " +
-                           std::to_string(updates() + 1) +
-                           "; nothing was updated; non_finite_gradients is \"stop\"");
-    }
     last_.skipped = true;
-    ++skipped_;
     return;
   }
   const double scale = clip_ > 0.0 ? std::min(1.0, clip_ / (grad_norm + kClipEpsilon)) : 1.0;
@@ -88,9 +78,8 @@ void Updater::step(tensor::Context& context, double grad_norm) {
   schedule_->advance();
 }
 
-void Updater::set_counters(std::int64_t updates, std::int64_t skipped) {
+void Updater::set_updates(std::int64_t updates) {
   schedule_->set_num_updates(updates);
-  skipped_ = skipped;
 }
 
 std::vector<double> Updater::next_lr() const {

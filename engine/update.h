@@ -40,15 +40,14 @@ class Updater {
           const tensor::Context& context);
 
   // Applies the gradients in the first slot of each parameter, clipped to gradient_clipping by
-  // their norm: factor min(1, clip / (norm + 1e-6)). A norm that is not finite skips the update or
-  // throws NonFiniteError, by policy; the lr schedule then holds.
+  // their norm: factor min(1, clip / (norm + 1e-6)). A norm that is not finite skips the update,
+  // and the lr schedule holds.
   void step(tensor::Context& context, double grad_norm);
   const UpdateResult& last() const { return last_; }
 
   // Updates done; the lr schedule's index. Update n (from 1) uses the schedule at index n - 1.
   std::int64_t updates() const { return schedule_->num_updates(); }
-  std::int64_t skipped() const { return skipped_; }
-  void set_counters(std::int64_t updates, std::int64_t skipped);
+  void set_updates(std::int64_t updates);
   // Learning rate of each group that the next update will use.
   std::vector<double> next_lr() const;
 
@@ -63,14 +62,12 @@ class Updater {
   std::vector<model::OptimizerOptions> current_options() const;
 
   double clip_;
-  NonFiniteGradients policy_;
   std::vector<std::regex> patterns_;
   std::vector<model::OptimizerOptions> groups_;
   std::unique_ptr<model::Optimizer> optimizer_;
   std::unique_ptr<LrSchedule> schedule_;
   std::vector<ParameterState> states_;
   UpdateResult last_;
-  std::int64_t skipped_ = 0;
 };
 
 }  // namespace penstock::engine
