@@ -81,7 +81,7 @@ class Engine {
   // destruction is allowed.
   TrainResult train_batch();
   // Forward only; weights, optimizer, counters and random numbers stay as they are. The source is
-  // read from its position, which moves past what was used when the call succeeds.
+  // read from its position, which moves past what was used, or stays when the call is refused.
   EvalResult eval_batch(model::DataSource& data, const EvalOptions& options = {});
   // Commits a checkpoint; tag "" means global_stepN.
   void save_checkpoint(const std::filesystem::path& directory, const std::string& tag = "",

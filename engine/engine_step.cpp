@@ -57,7 +57,12 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
                           ? eval_options.micro_batches
                           : static_cast<int>(batch.gradient_accumulation_steps);
   const std::int64_t position = loads_data() ? source.position() : 0;
-  prepare(CallKind::kEval, &source, position);
+  try {
+    prepare(CallKind::kEval, &source, position);
+  } catch (const std::exception&) {
+    if (loads_data()) source.seek(position);
+    throw;
+  }
 
   if (eval_schedule == nullptr || eval_schedule->num_micro_batches() != run.micro_batches) {
     eval_schedule = schedule::make_schedule(

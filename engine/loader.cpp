@@ -1,5 +1,6 @@
 #include "engine/loader.h"
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -10,6 +11,8 @@
 namespace penstock::engine {
 
 namespace {
+
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 void check_rows(std::span<const tensor::Tensor> tensors, std::string_view what, std::int64_t rows,
                 int micro_batch) {
@@ -35,11 +38,16 @@ void check_micro_batch(const model::MicroBatch& data, int micro_batch) {
 
 FetchResult fetch(model::DataSource& source, const FetchPlan& plan) {
   FetchResult result;
+  const std::optional<std::int64_t> remaining = source.remaining();
+  const std::int64_t end = remaining ? source.position() + *remaining : kNever;
   for (int m = 0; m < plan.micro_batches; ++m) {
     const std::int64_t global = static_cast<std::int64_t>(m) * plan.replicas + plan.replica;
     const std::int64_t position = plan.first + global * plan.rows;
-    if (source.position() != position) source.seek(position);
-    std::optional<model::MicroBatch> data = source.next(plan.rows);
+    std::optional<model::MicroBatch> data;
+    if (position < end) {  // other replicas' rows may reach the end, and no source seeks beyond it
+      if (source.position() != position) source.seek(position);
+      data = source.next(plan.rows);
+    }
     const std::int64_t rows = data ? data->rows() : 0;
     if (rows > plan.rows) {
       throw tensor::InvalidArgument("[data] asked the source for " + std::to_string(plan.rows) +
