@@ -9,6 +9,8 @@ namespace penstock::comm {
 
 // A wait spins this long at most, and only if there is a core for each rank of the host.
 inline constexpr std::chrono::microseconds kSpinTime{20};
+// Of this, the first part without giving the core away.
+inline constexpr std::chrono::microseconds kBusyTime{2};
 
 inline void pause() {
 #if defined(__x86_64__) || defined(__i386__)

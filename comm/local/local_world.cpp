@@ -49,8 +49,16 @@ void LocalWorld::wait_for(Operation& operation) {
 }
 
 void LocalWorld::spin(std::uint64_t seen) const {
-  const auto end = Clock::now() + kSpinTime;
-  while (hub_.bell(rank_).count() == seen && Clock::now() < end) pause();
+  const auto start = Clock::now();
+  for (auto now = start; now < start + kSpinTime; now = Clock::now()) {
+    if (hub_.bell(rank_).count() != seen) return;
+    // The system may have put the awaited rank on this very core: let it run.
+    if (now < start + kBusyTime) {
+      pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
 }
 
 void LocalWorld::check_left(Operation& operation) {
