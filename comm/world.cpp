@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "comm/pause.h"
 
@@ -11,6 +12,11 @@ std::chrono::nanoseconds time_out(const WorldOptions& options) {
   constexpr double kYear = 366.0 * 24 * 3600;
   const std::chrono::duration<double> seconds(std::clamp(options.timeout_seconds, 0.0, kYear));
   return std::chrono::duration_cast<std::chrono::nanoseconds>(seconds);
+}
+
+void World::kill_job(int status) noexcept {
+  kill_others(status);
+  std::_Exit(status);
 }
 
 void World::give_up(const Operation& operation) {

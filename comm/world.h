@@ -46,7 +46,7 @@ class World : public tensor::Progress {
   // Ends an orderly run; collective. Not called after an abort.
   virtual void close() = 0;
   // For tools that cannot go on: ends the processes of all ranks with this status.
-  [[noreturn]] virtual void kill_job(int status) noexcept = 0;
+  [[noreturn]] void kill_job(int status) noexcept;
 
  protected:
   friend class Work;
@@ -56,6 +56,8 @@ class World : public tensor::Progress {
   // Waits until the operation has completed, moving on all others meanwhile. Throws PeerLost after
   // an abort, and what give_up() throws when the time-out has passed.
   virtual void wait_for(Operation& operation) = 0;
+  // Ends the processes of the other ranks.
+  virtual void kill_others(int status) noexcept = 0;
   // Aborts the world because this rank waited too long, and throws TimedOut.
   [[noreturn]] void give_up(const Operation& operation);
 

@@ -1,7 +1,6 @@
 #include "comm/local/local_world.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <numeric>
 #include <system_error>
@@ -77,10 +76,6 @@ void LocalWorld::check_left(Operation& operation) {
 
 void LocalWorld::close() {
   all_.close();
-}
-
-void LocalWorld::kill_job(int status) noexcept {
-  std::_Exit(status);
 }
 
 }  // namespace penstock::comm::local

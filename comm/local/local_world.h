@@ -28,7 +28,6 @@ class LocalWorld final : public World {
   void abort(const FailureCause& cause) noexcept override { hub_.abort(cause); }
   bool aborted() const noexcept override { return hub_.aborted(); }
   void close() override;
-  [[noreturn]] void kill_job(int status) noexcept override;
 
   // Throws PeerLost after an abort.
   void check() {
@@ -39,6 +38,7 @@ class LocalWorld final : public World {
 
  protected:
   void wait_for(Operation& operation) override;
+  void kill_others(int) noexcept override {}  // they are in this process
 
  private:
   void spin(std::uint64_t seen) const;

@@ -142,11 +142,6 @@ void MpiWorld::close() {
   PENSTOCK_MPI_CALL(MPI_Finalize());
 }
 
-void MpiWorld::kill_job(int status) noexcept {
-  MPI_Abort(MPI_COMM_WORLD, status);
-  std::_Exit(status);
-}
-
 void MpiWorld::remove_inlet(const Inlet& inlet) noexcept {
   std::erase_if(inlets_, [&](const auto& other) { return other.get() == &inlet; });
 }

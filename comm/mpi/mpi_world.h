@@ -31,7 +31,6 @@ class MpiWorld final : public World {
   void abort(const FailureCause& cause) noexcept override;
   bool aborted() const noexcept override { return control_->failed(); }
   void close() override;
-  [[noreturn]] void kill_job(int status) noexcept override;
 
   // For the communicators.
   MPI_Comm message_comm() const { return message_comm_; }
@@ -51,6 +50,7 @@ class MpiWorld final : public World {
 
  protected:
   void wait_for(Operation& operation) override;
+  void kill_others(int status) noexcept override { MPI_Abort(MPI_COMM_WORLD, status); }
 
  private:
   void find_host();
