@@ -185,15 +185,15 @@ void abort_leaves_a_dead_world(World& world) {
 // With work of every kind under way, whose memory must survive until nothing touches it.
 void abort_amid_work(World& world) {
   std::vector<Work> works;
-  for (int peer = 0; peer < world.size(); ++peer) {
-    works.push_back(world.all().isend(message_of(300'000), peer, ChannelKind::kActivation));
-    world.all().irecv(peer, ChannelKind::kGradient, tensor::make_cpu_allocator());
-  }
-  for (int i = 0; i < 3; ++i) {
-    works.push_back(world.all().all_reduce(tensor_of(400'000, DType::kF64), ReduceOp::kSum));
-  }
-  if (world.rank() == 1) world.abort(kCause);
   const PeerLost error = caught<PeerLost>([&] {
+    for (int peer = 0; peer < world.size(); ++peer) {
+      works.push_back(world.all().isend(message_of(300'000), peer, ChannelKind::kActivation));
+      world.all().irecv(peer, ChannelKind::kGradient, tensor::make_cpu_allocator());
+    }
+    for (int i = 0; i < 3; ++i) {
+      works.push_back(world.all().all_reduce(tensor_of(400'000, DType::kF64), ReduceOp::kSum));
+    }
+    if (world.rank() == 1) world.abort(kCause);
     for (Work& work : works) work.wait();
     compute(world);
   });
