@@ -1,12 +1,10 @@
 // Library code never exits, aborts or prints: no archive refers to a function that does.
-#include <array>
-#include <cstdio>
-#include <memory>
 #include <sstream>
 #include <tuple>
 
 #include <gtest/gtest.h>
 
+#include "tests/repo/command.h"
 #include "tests/repo/manifest.h"
 
 namespace penstock::repo_test {
@@ -29,17 +27,6 @@ struct Use {
     return std::tie(archive, member, symbol) < std::tie(other.archive, other.member, other.symbol);
   }
 };
-
-std::string run(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), &pclose);
-  if (!pipe) throw std::runtime_error("cannot run " + command);
-  std::string output;
-  std::array<char, 4096> block;
-  while (const std::size_t n = std::fread(block.data(), 1, block.size(), pipe.get())) {
-    output.append(block.data(), n);
-  }
-  return output;
-}
 
 // The undefined symbols of every member: nm prints "archive:member:   U symbol".
 std::set<Use> undefined_symbols(const std::filesystem::path& archive) {

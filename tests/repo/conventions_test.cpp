@@ -45,8 +45,8 @@ TEST(Conventions, CatchWhatTheyForbid) {
 }
 
 TEST(Conventions, HoldForEveryFile) {
-  for (const char* folder :
-       {"schedule", "tensor", "comm", "model", "checkpoint", "engine", "tools", "tests"}) {
+  for (const char* folder : {"schedule", "tensor", "comm", "model", "checkpoint", "engine", "tools",
+                             "tests", "examples"}) {
     for (const std::string& file : cpp_files(folder)) {
       if (file == "tests/repo/conventions_test.cpp") continue;  // names what it forbids
       for (const std::string& violation :

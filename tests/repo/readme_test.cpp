@@ -1,0 +1,90 @@
+// What the documents say is true: the README's example is the one that runs here, links lead
+// somewhere, every package that the scripts install is explained.
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "tests/repo/command.h"
+#include "tests/repo/manifest.h"
+
+namespace penstock::repo_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> documents() {
+  std::vector<fs::path> result = {source_dir() / "README.md"};
+  for (const auto& entry : fs::directory_iterator(source_dir() / "docs")) {
+    if (entry.path().extension() == ".md") result.push_back(entry.path());
+  }
+  return result;
+}
+
+TEST(Readme, ShowsTheExampleThatIsTested) {
+  const std::string readme = read_file(source_dir() / "README.md");
+  const std::string example = read_file(source_dir() / "examples/minimal_trainer.cpp");
+  EXPECT_NE(readme.find("```cpp\n" + example + "```\n"), std::string::npos);
+}
+
+TEST(Readme, ExampleLearns) {
+  std::istringstream lines(run(PENSTOCK_EXAMPLE " '" + (source_dir() / "LICENSE").string() + "'"));
+  std::vector<double> losses;
+  std::size_t step = 0;
+  for (double loss = 0; lines >> step >> loss;) losses.push_back(loss);
+  ASSERT_EQ(losses.size(), 100U);
+  EXPECT_NEAR(losses.front(), std::log(256.0), 0.5);  // knows nothing yet
+  EXPECT_LT(losses.back(), 0.55 * losses.front());
+}
+
+TEST(Documents, LinksLeadSomewhere) {
+  static const std::regex kLink("\\]\\(([^)#]+)(#[^)]*)?\\)");
+  std::size_t links = 0;
+  for (const fs::path& document : documents()) {
+    const std::string text = read_file(document);
+    for (std::sregex_iterator match(text.begin(), text.end(), kLink), end; match != end; ++match) {
+      const std::string target = (*match)[1];
+      if (target.starts_with("http")) continue;
+      ++links;
+      EXPECT_TRUE(fs::exists(document.parent_path() / target)) << document << " -> " << target;
+    }
+  }
+  EXPECT_GT(links, 0U);
+}
+
+TEST(Documents, NameEveryPackageThatIsInstalled) {
+  static const std::regex kList("packages_\\w+=\\(([^)]*)\\)");
+  const std::string script = read_file(source_dir() / "tools/support/common.sh");
+  const std::string document = read_file(source_dir() / "docs/dependencies.md");
+  std::size_t packages = 0;
+  for (std::sregex_iterator match(script.begin(), script.end(), kList), end; match != end;
+       ++match) {
+    std::istringstream words((*match)[1]);
+    for (std::string package; words >> package; ++packages) {
+      EXPECT_NE(document.find("`" + package + "`"), std::string::npos) << package;
+    }
+  }
+  EXPECT_GE(packages, 10U);
+}
+
+TEST(Documents, NameEveryError) {
+  static const std::regex kError(
+      "class (\\w+)( final)? : public [\\w:]*(Error|invalid_argument)\\b");
+  const std::string document = read_file(source_dir() / "docs/errors.md");
+  std::size_t errors = 0;
+  for (const char* layer : {"schedule", "tensor", "comm", "model", "checkpoint", "engine"}) {
+    for (const std::string& file : cpp_files(layer)) {
+      const std::string text = read_file(source_dir() / file);
+      for (std::sregex_iterator match(text.begin(), text.end(), kError), end; match != end;
+           ++match, ++errors) {
+        const std::string name = std::string(layer) + "::" + (*match)[1].str();
+        EXPECT_NE(document.find("`" + name + "`"), std::string::npos) << name << " in " << file;
+      }
+    }
+  }
+  EXPECT_GE(errors, 10U);
+}
+
+}  // namespace
+}  // namespace penstock::repo_test
