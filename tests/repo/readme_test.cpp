@@ -39,7 +39,7 @@ TEST(Readme, ExampleLearns) {
 }
 
 TEST(Documents, LinksLeadSomewhere) {
-  static const std::regex kLink("\\]\\(([^)#]+)(#[^)]*)?\\)");
+  static const std::regex kLink("\\]\\(([^) #]+)(#[^) ]*)?\\)");
   std::size_t links = 0;
   for (const fs::path& document : documents()) {
     const std::string text = read_file(document);
