@@ -21,9 +21,11 @@ std::uint64_t hash_text(std::string_view text, std::uint64_t hash = 0xcbf29ce484
   return hash;
 }
 
-model::Bounds partition(const model::Module& module, const PipelineConfig& pipeline) {
+model::Bounds partition(const model::Module& module, const Config& config) {
+  const PipelineConfig& pipeline = config.pipeline;
   if (pipeline.bounds.empty()) {
-    return model::partition_module(module, pipeline.stages, pipeline.partition);
+    return model::partition_module(module, pipeline.stages, pipeline.partition,
+                                   config.frozen_parameters);
   }
   const model::Bounds bounds(pipeline.bounds.begin(), pipeline.bounds.end());
   model::check_bounds(bounds, static_cast<std::int64_t>(module.layers.size()), pipeline.stages);
@@ -63,7 +65,7 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   try {
     const DataParallelSize replicas = data_parallel_size(world.size(), config.pipeline.stages, 1);
     batch = resolve_batch(config.batch, replicas);
-    bounds = partition(module, config.pipeline);
+    bounds = partition(module, config);
     identity = hash_text(config.canonical_text);
     for (const model::LayerSpec& spec : module.layers) {
       identity = hash_text(spec.type + "/" + spec.tie_key + "/", identity);
