@@ -1,5 +1,6 @@
 #include "tools/train/model_choice.h"
 
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -30,26 +31,44 @@ std::string read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-ModelChoice from_folder(const std::filesystem::path& folder) {
+ModelChoice from_folder(const std::filesystem::path& folder, const std::string& changes) {
   ModelChoice choice;
   choice.config = model::gpt2_config_from_json(read_text(folder / kConfigFile));
+  if (!changes.empty()) choice.config = model::change_gpt2(choice.config, changes);
   choice.module = model::make_gpt2(choice.config);
   if (std::filesystem::exists(folder / kWeightsFile)) choice.weights = folder / kWeightsFile;
   return choice;
 }
 
 checkpoint::NameMap name_map(const model::Gpt2Config& config) {
-  return [config](std::string_view name) -> std::optional<std::string> {
-    // A tied head is the embedding again.
-    if (config.tied && name == "lm_head.weight") return std::nullopt;
+  return [config](std::string_view name) {
     return model::gpt2_logical_name(config, std::string(name));
   };
+}
+
+// A tied model's file may hold the head too; then it must be the embedding again.
+void check_tied_head(const checkpoint::Weights& weights, const std::filesystem::path& file,
+                     const model::StageParameter& table) {
+  constexpr std::string_view kHead = "lm_head.weight";
+  if (table.tie_key.empty() || !weights.contains(kHead)) return;
+  const tensor::Tensor& wanted = table.parameter->value;
+  const tensor::Tensor head =
+      tensor::Tensor::empty(tensor::make_cpu_allocator(), wanted.shape(), wanted.dtype());
+  weights.read(kHead, head, checkpoint::Cast::kFloating);
+  if (std::memcmp(head.raw(), wanted.raw(), head.nbytes()) == 0) return;
+  throw checkpoint::FileError("[model] " + file.string() +
+                              ": lm_head.weight differs from the token embedding, but the model is "
+                              "tied; use --model FOLDER:tied=false");
 }
 
 }  // namespace
 
 ModelChoice choose_model(const std::string& text) {
-  if (std::filesystem::is_directory(text)) return from_folder(text);
+  const std::size_t colon = text.rfind(':');
+  const std::string folder = text.substr(0, colon);
+  if (std::filesystem::is_directory(folder)) {
+    return from_folder(folder, colon == std::string::npos ? "" : text.substr(colon + 1));
+  }
   model::ZooModel zoo = model::make_model(text);
   const auto* config = std::get_if<model::Gpt2Config>(&zoo.config);
   if (config == nullptr) {
@@ -76,6 +95,7 @@ void import_weights(engine::Engine& engine, const ModelChoice& choice) {
   }
   for (const model::StageParameter& parameter : engine.stage().parameters()) {
     weights.read(parameter.name, parameter.parameter->value, checkpoint::Cast::kFloating);
+    check_tied_head(weights, *choice.weights, parameter);
   }
 }
 

@@ -32,7 +32,7 @@ po::options_description describe(TrainOptions& options) {
   add("model", po::value(&options.model)->value_name("MODEL")->required(),
       "gpt2, gpt2-medium, gpt2-large, gpt2-xl or mlp, with changes as in "
       "gpt2:layers=4,width=128,heads=4,context=128,vocabulary=256; or a folder with Hugging Face's "
-      "config.json and, if there, model.safetensors");
+      "config.json and, if there, model.safetensors, with changes as in FOLDER:dropout=0");
   add("data", po::value(&options.data)->value_name("FILE")->required(),
       "text to train on; a token is a byte");
   add("steps", po::value(&options.steps)->value_name("N")->default_value(options.steps),
