@@ -161,9 +161,10 @@ bool Tape::seed(const Tensor& output, Tensor gradient) {
                           output.to_string() + "; pass it through an operation first");
   }
   if (value.grad.defined()) {
-    throw InvalidArgument("[tape] this output already has a gradient; seed each output once");
+    more_seeds_.emplace_back(output.value_, std::move(gradient));
+  } else {
+    value.grad = std::move(gradient);
   }
-  value.grad = std::move(gradient);
   return true;
 }
 
@@ -181,6 +182,8 @@ void Tape::run(Context& context, Pass pass) {
   const NoRecord no_record(context);
   pass_ = pass;
   next_deferred_ = 0;
+  for (auto& [value, gradient] : more_seeds_) accumulate(context, value, std::move(gradient));
+  more_seeds_.clear();
   for (std::size_t i = nodes_.size(); i-- > 0;) {
     run_node(context, i, pass);
     poll(context);
@@ -267,6 +270,7 @@ void Tape::reset() {
   saved_.clear();
   inputs_.clear();
   deferred_.clear();
+  more_seeds_.clear();
   ++generation_;
 }
 

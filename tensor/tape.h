@@ -115,7 +115,8 @@ class Tape {
 
   // --- backward
   // Gives the gradient of an output of the chunk (its shape and dtype). False, and nothing
-  // happens, when the output needs none.
+  // happens, when the output needs none. A tensor that is an output twice is given twice: the
+  // gradients add up.
   bool seed(const Tensor& output, Tensor gradient);
   void backward(Context& context);         // B
   void backward_input(Context& context);   // I
@@ -173,6 +174,7 @@ class Tape {
   std::vector<Saved> saved_;
   std::vector<std::int32_t> inputs_;
   std::vector<Deferred> deferred_;
+  std::vector<std::pair<std::int32_t, Tensor>> more_seeds_;  // of values that have one already
   std::size_t next_deferred_ = 0;
   std::uint32_t generation_;  // tells this life of the tape from earlier ones
   Pass pass_ = Pass::kBoth;

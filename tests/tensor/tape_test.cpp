@@ -267,8 +267,19 @@ TEST(Tape, RefusesSeedsThatDoNotFit) {
   EXPECT_EQ(seed(w, w),
             "[tape] a weight itself is an output of the chunk, f64 [2] on cpu; pass it "
             "through an operation first");
-  tape.seed(y, x);
-  EXPECT_EQ(seed(y, x), "[tape] this output already has a gradient; seed each output once");
+}
+
+TEST(Tape, AddsTheGradientsOfATensorThatIsAnOutputTwice) {
+  Context context = cpu_context();
+  Tape tape;
+  context.tape = &tape;
+  const Tensor x = tape.input(make<double>(context, {2}, {0.0, 0.0}), true);
+  const Tensor y = exp(context, x);
+  for (const Tensor& output : {y, x, y, x}) {
+    tape.seed(output, make<double>(context, {2}, {1.0, 2.0}));
+  }
+  tape.backward(context);
+  EXPECT_EQ(values<double>(tape.take_input_grad(0)), (std::vector{4.0, 8.0}));
 }
 
 TEST(Tape, RefusesAccumulatorsThatDoNotFit) {
