@@ -89,8 +89,8 @@ TEST(Config, SwitchedOffSectionsAreAcceptedAndHintsListed) {
   const Config config = parse_config(R"({
     "fp16": {"enabled": false, "loss_scale": 0, "initial_scale_power": "auto"},
     "bf16": {"enabled": "auto"}, "wandb": {"enabled": false, "team": "x"}, "comet": {},
-    "zero_optimization": {"stage": 0, "reduce_bucket_size": 5e8, "offload_param": {"device": "none"},
-                          "offload_optimizer": null},
+    "zero_optimization": {"stage": 0, "reduce_bucket_size": 5e8,
+                          "offload_param": {"device": "none"}, "offload_optimizer": null},
     "communication_data_type": "FP32", "steps_per_print": null, "pipeline": {"stages": "auto"}})",
                                      "test.json");
   EXPECT_FALSE(config.steps_per_print);
