@@ -123,7 +123,8 @@ constexpr std::array<Convert, sizeof...(Pair)> make_table(std::index_sequence<Pa
 }
 
 // At from · kNumDTypes + to.
-constexpr auto kTable = make_table(std::make_index_sequence<kNumDTypes * kNumDTypes>());
+constexpr std::size_t kCount = kNumDTypes;
+constexpr auto kTable = make_table(std::make_index_sequence<kCount * kCount>());
 
 }  // namespace
 
