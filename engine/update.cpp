@@ -11,13 +11,20 @@ namespace {
 // Keeps a clipped norm finite when the norm is 0; DeepSpeed's and PyTorch's value.
 constexpr double kClipEpsilon = 1e-6;
 
+std::vector<std::string> group_patterns(const OptimizerConfig& config) {
+  std::vector<std::string> patterns;
+  for (const ParameterGroupConfig& group : config.groups) patterns.push_back(group.match);
+  return patterns;
+}
+
 }  // namespace
 
 Updater::Updater(const Config& config, std::span<const std::unique_ptr<model::Stage>> stages,
                  const tensor::Context& context)
-    : clip_(config.gradient_clipping), optimizer_(model::make_optimizer(config.optimizer->kind)) {
+    : clip_(config.gradient_clipping),
+      patterns_(group_patterns(*config.optimizer), "optimizer.groups"),
+      optimizer_(model::make_optimizer(config.optimizer->kind)) {
   for (const ParameterGroupConfig& group : config.optimizer->groups) {
-    patterns_.emplace_back(group.match);
     groups_.push_back(group.options);
   }
   groups_.push_back(config.optimizer->options);
@@ -37,10 +44,7 @@ void Updater::add_parameter(const model::StageParameter& parameter, model::Stage
   state.parameter = parameter.parameter;
   state.slot = &stage.slots()[parameter.uses.front()];
   state.first_layer = parameter.first_layer;
-  const auto match = std::find_if(patterns_.begin(), patterns_.end(), [&](const std::regex& regex) {
-    return std::regex_search(parameter.name, regex);
-  });
-  state.group = static_cast<std::size_t>(match - patterns_.begin());
+  state.group = patterns_.first_match(parameter.name).value_or(groups_.size() - 1);
   state.state_names = optimizer_->state_names(groups_[state.group]);
   for (std::size_t i = 0; i < state.state_names.size(); ++i) {
     state.state.push_back(tensor::Tensor::zeros(context, parameter.parameter->shape,

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <regex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/config.h"
 #include "engine/lr_schedule.h"
+#include "model/name_patterns.h"
 #include "model/optimizer.h"
 #include "model/stage.h"
 
@@ -62,7 +62,7 @@ class Updater {
   std::vector<model::OptimizerOptions> current_options() const;
 
   double clip_;
-  std::vector<std::regex> patterns_;
+  model::NamePatterns patterns_;  // of the groups but the last
   std::vector<model::OptimizerOptions> groups_;
   std::unique_ptr<model::Optimizer> optimizer_;
   std::unique_ptr<LrSchedule> schedule_;

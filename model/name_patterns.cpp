@@ -1,26 +1,30 @@
 #include "model/name_patterns.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tensor/error.h"
 
 namespace penstock::model {
 
-NamePatterns::NamePatterns(std::span<const std::string> patterns)
-    : patterns_(patterns.begin(), patterns.end()) {
+NamePatterns::NamePatterns(std::span<const std::string> patterns, std::string key)
+    : key_(std::move(key)), patterns_(patterns.begin(), patterns.end()) {
   for (const std::string& pattern : patterns_) {
     try {
       regexes_.emplace_back(pattern);
     } catch (const std::regex_error& error) {
-      throw tensor::InvalidArgument("[frozen_parameters] \"" + pattern +
+      throw tensor::InvalidArgument("[" + key_ + "] \"" + pattern +
                                     "\" is not a regular expression: " + error.what());
     }
   }
 }
 
-bool NamePatterns::matches(const std::string& name) const {
-  return std::any_of(regexes_.begin(), regexes_.end(),
-                     [&name](const std::regex& regex) { return std::regex_search(name, regex); });
+std::optional<std::size_t> NamePatterns::first_match(const std::string& name) const {
+  const auto match = std::find_if(regexes_.begin(), regexes_.end(), [&name](const auto& regex) {
+    return std::regex_search(name, regex);
+  });
+  if (match == regexes_.end()) return std::nullopt;
+  return static_cast<std::size_t>(match - regexes_.begin());
 }
 
 void NamePatterns::check_used(std::span<const std::string> names) const {
@@ -30,7 +34,7 @@ void NamePatterns::check_used(std::span<const std::string> names) const {
     });
     if (used) continue;
     throw tensor::InvalidArgument(
-        "[frozen_parameters] \"" + patterns_[i] + "\" matches none of the model's " +
+        "[" + key_ + "] \"" + patterns_[i] + "\" matches none of the model's " +
         std::to_string(names.size()) + " parameters" +
         (names.empty() ? "" : ", whose names are like \"" + names.front() + "\"") +
         "; correct or remove it");

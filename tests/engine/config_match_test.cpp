@@ -2,24 +2,24 @@
 
 #include "config_support.h"
 #include "engine/config_suggest.h"
+#include "model/name_patterns.h"
 
 namespace penstock::engine {
 namespace {
 
-TEST(NamePatterns, FirstMatchWinsAnywhereInTheName) {
+TEST(GroupPatterns, FirstMatchWinsAnywhereInTheName) {
   const std::vector<std::string> patterns = {"bias$", "^0\\.", "weight"};
-  const NamePatterns names(patterns);
+  const model::NamePatterns names(patterns, "optimizer.groups");
   EXPECT_EQ(names.first_match("0.bias"), 0u);
   EXPECT_EQ(names.first_match("0.weight"), 1u);
   EXPECT_EQ(names.first_match("10.weight"), 2u);
   EXPECT_EQ(names.first_match("10.Weight"), std::nullopt);
-  EXPECT_EQ(NamePatterns({}).first_match("0.bias"), std::nullopt);
+  EXPECT_EQ(model::NamePatterns({}).first_match("0.bias"), std::nullopt);
 }
 
-TEST(NamePatterns, RefusesWhatIsNoPattern) {
-  const std::vector<std::string> patterns = {"a", "(b"};
-  EXPECT_HAS(test::error_of([&] { const NamePatterns names(patterns); }),
-             "\"(b\": not a regular expression");
+TEST(RegexFault, SaysWhatIsNoPattern) {
+  EXPECT_EQ(regex_fault("a|b$"), std::nullopt);
+  EXPECT_TRUE(regex_fault("(b").value().starts_with("not a regular expression"));
 }
 
 TEST(Suggest, DistanceCountsEdits) {
