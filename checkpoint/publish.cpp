@@ -90,7 +90,10 @@ void publish(FileSystem& file_system, const Places& places, const Manifest& mani
   file_system.sync_directory(places.temporary);
   make_room(file_system, places);
   file_system.rename(places.temporary, places.complete);
-  file_system.sync_directory(places.directory);
+  if (const auto failure = failure_of([&] { file_system.sync_directory(places.directory); })) {
+    throw FileError(*failure + "; " + places.complete.string() +
+                    " is complete, but may not survive a loss of power");
+  }
 }
 
 void point_latest(FileSystem& file_system, const Places& places) {

@@ -212,7 +212,7 @@ SaveResult Saver::commit() {
     }
     if (!failure_) result.warnings = remove_replaced(file_system_, places_, request_.keep_last);
   }
-  agree(world_, kWhere, failure_, "earlier checkpoints are as they were");
+  agree(world_, kWhere, failure_, "other tags are as they were");
   std::array<std::int64_t, 1> bytes{0};
   for (const auto& [name, facts] : mine_.files) bytes[0] += static_cast<std::int64_t>(facts.bytes);
   world_.all().all_reduce_wait(bytes, comm::ReduceOp::kSum);

@@ -187,6 +187,7 @@ TEST(Save, AnErrorAtAnyOperationIsToldOnAllRanksAndLeavesTheOldCheckpoint) {
         EXPECT_NE(texts[0].find(failed), std::string::npos);
         EXPECT_TRUE(loaded == 3 || tag == "before" || i > renamed);
         EXPECT_EQ(files.kind("/ckpt/" + tag + ".tmp"), FileKind::kMissing);
+        EXPECT_TRUE(loaded == 3 || texts[0].find("is complete, but") != std::string::npos);
       }
       run_ranks(2, [&](comm::World& world) { save(world, request(world), files); });
       EXPECT_EQ(load_version(files, 2, "/ckpt"), 5);
