@@ -1,9 +1,22 @@
 #include "comm/work.h"
 
+#include <cstddef>
+
 #include "comm/error.h"
 #include "comm/world.h"
 
 namespace penstock::comm {
+
+void advance_all(std::vector<std::shared_ptr<Operation>>& operations) {
+  // Not std::erase_if: when advance() throws, that leaves moved-from entries behind.
+  for (std::size_t i = 0; i < operations.size();) {
+    if (operations[i]->advance()) {
+      operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
 
 bool Work::done() {
   if (operation_ == nullptr) return true;

@@ -22,8 +22,11 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, std::uint
 
 bool CollectiveOperation::advance() {
   while (meeting_ != nullptr) {
+    // In this order: a member whose call differs marks the meeting failed before it counts as come,
+    // so whoever finds all come sees the mark, and reads no part that was never given.
+    const bool all_here = ready();
     if (meeting_->failed.load(std::memory_order_acquire)) throw CommError(meeting_->error);
-    if (!ready()) return false;
+    if (!all_here) return false;
     if (step()) {
       meeting_->calls[static_cast<std::size_t>(member_)] = {};
       meeting_.reset();

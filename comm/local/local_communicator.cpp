@@ -1,6 +1,5 @@
 #include "comm/local/local_communicator.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "comm/collective.h"
@@ -112,7 +111,7 @@ Work LocalCommunicator::start(CollectiveCall call) {
       std::make_shared<CollectiveOperation>(group_, collective_count_++, rank_, std::move(call));
   if (operation->advance()) return {};
   world_.add(operation);
-  std::erase_if(collectives_, [](const auto& other) { return other->advance(); });
+  advance_all(collectives_);
   collectives_.push_back(operation);
   return Work(world_, std::move(operation));
 }

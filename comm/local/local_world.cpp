@@ -24,8 +24,7 @@ LocalWorld::~LocalWorld() = default;
 
 void LocalWorld::poll() {
   check();
-  if (active_.empty()) return;
-  std::erase_if(active_, [](const auto& operation) { return operation->advance(); });
+  advance_all(active_);
 }
 
 void LocalWorld::wait_for(Operation& operation) {

@@ -110,8 +110,7 @@ void MpiWorld::poll() {
     control_->listen();
     check();
   }
-  if (active_.empty()) return;
-  std::erase_if(active_, [](const auto& operation) { return operation->advance(); });
+  advance_all(active_);
 }
 
 void MpiWorld::wait_for(Operation& operation) {
