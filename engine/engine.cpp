@@ -1,7 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <thread>
+#include <limits>
 #include <utility>
 
 #include "engine/engine_state.h"
@@ -46,8 +46,7 @@ bool contains(const schedule::Schedule& schedule, schedule::Opcode opcode) {
 }
 
 int default_threads(const comm::World& world) {
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return std::max(1, cores / std::max(1, world.host_size()));
+  return std::max(1, world.host_cores() / std::max(1, world.host_size()));
 }
 
 }  // namespace
@@ -71,9 +70,10 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
       identity = hash_text(spec.type + "/" + spec.tie_key + "/", identity);
     }
     mine.hash = identity;
+    if (data != nullptr) source_position = data->position();
   } catch (const std::exception& caught) {
     error = std::current_exception();
-    mine.error = caught.what();
+    mine.error = error_text(caught);
   }
   try {
     vote(world, mine);
@@ -88,7 +88,6 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   rank->context.threads = config.threads_per_rank.value_or(default_threads(world));
   rank->context.progress = &world;
   rank->context.random.seed = config.seed;
-  if (data != nullptr) source_position = data->position();
 }
 
 void Engine::State::check() {
@@ -97,6 +96,11 @@ void Engine::State::check() {
     throw ConfigError("pipeline.stages is " + std::to_string(config.pipeline.stages) +
                       ", but the module has only " + std::to_string(layers) +
                       " layers; expected at least one layer per stage");
+  }
+  if (batch.gradient_accumulation_steps > std::numeric_limits<std::int32_t>::max()) {
+    throw ConfigError("gradient_accumulation_steps is " +
+                      std::to_string(batch.gradient_accumulation_steps) +
+                      "; expected fewer than 2^31 micro batches per step");
   }
   train_schedule =
       schedule::make_schedule(config.pipeline.schedule,
@@ -141,7 +145,7 @@ Engine::Engine(comm::World& world, model::Module module, Config config,
     state_->build_stage();
   } catch (const std::exception& caught) {
     error = std::current_exception();
-    mine.error = caught.what();
+    mine.error = error_text(caught);
   }
   try {
     vote(world, mine);

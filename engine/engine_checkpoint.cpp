@@ -157,7 +157,24 @@ void read_tensors(RankState& rank, const checkpoint::Reader& reader) {
 void Engine::State::save(const std::filesystem::path& directory, const std::string& tag,
                          const std::string& client_state) {
   require_usable();
-  vote(world, ballot(CallKind::kSave));
+  Ballot mine = ballot(CallKind::kSave);
+  checkpoint::SaveRequest request;
+  try {
+    request.engine_json = engine_json(client_state);
+    request.files = plan_files(*rank);
+  } catch (const std::exception& error) {
+    mine.error = error_text(error);
+  }
+  vote(world, mine);
+  request.directory = directory;
+  request.tag = tag.empty() ? "global_step" + std::to_string(steps) : tag;
+  request.keep_last = config.checkpoint.keep_last.value_or(0);
+  const checkpoint::SaveResult result = checkpoint::save(world, request);
+  for (const std::string& warning : result.warnings)
+    log(tensor::LogLevel::kWarning, warning, steps);
+}
+
+std::string Engine::State::engine_json(const std::string& client_state) const {
   json engine;
   engine["format"] = kEngineFormat;
   engine["global_steps"] = steps;
@@ -170,15 +187,12 @@ void Engine::State::save(const std::filesystem::path& directory, const std::stri
   engine["layers"] = layer_types(rank->module);
   engine["config"] = config.canonical_text;
   engine["client_state"] = client_state;
-  checkpoint::SaveRequest request;
-  request.directory = directory;
-  request.tag = tag.empty() ? "global_step" + std::to_string(steps) : tag;
-  request.files = plan_files(*rank);
-  request.engine_json = engine.dump(2);
-  request.keep_last = config.checkpoint.keep_last.value_or(0);
-  const checkpoint::SaveResult result = checkpoint::save(world, request);
-  for (const std::string& warning : result.warnings)
-    log(tensor::LogLevel::kWarning, warning, steps);
+  try {
+    return engine.dump(2);
+  } catch (const json::exception& error) {
+    throw tensor::InvalidArgument(std::string("engine.json cannot be made: ") + error.what() +
+                                  "; expected UTF-8 text as client_state and as types of layers");
+  }
 }
 
 LoadResult Engine::State::load(const std::filesystem::path& directory,
@@ -211,7 +225,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
     check_tensors(*rank, reader);
     if (data != nullptr && loads_data()) data->seek(position);
   } catch (const std::exception& error) {
-    mine.error = error.what();
+    mine.error = error_text(error);
   }
   vote(world, mine);
   try {

@@ -37,6 +37,8 @@ struct Engine::State {
   // --- checkpoints (engine_checkpoint.cpp)
   void save(const std::filesystem::path& directory, const std::string& tag,
             const std::string& client_state);
+  // What makes the next step equal beside the tensors, as JSON.
+  std::string engine_json(const std::string& client_state) const;
   LoadResult load(const std::filesystem::path& directory, const std::optional<std::string>& tag);
 
   void require_usable() const;

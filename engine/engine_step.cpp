@@ -72,12 +72,13 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
                       .rank = schedule::PipeRank(rank->comms.pipe().rank())});
   }
   run_stream(*eval_schedule);
+  EvalResult result;
+  share_losses(result.loss, result.micro_losses);
 
+  // Last: what the source throws here leaves no other rank waiting.
   if (loads_data()) {
     source.seek(position + run.rows * run.micro_batches * rank->comms.data().size());
   }
-  EvalResult result;
-  share_losses(result.loss, result.micro_losses);
   return result;
 }
 
@@ -103,7 +104,7 @@ void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64
       run.loaded = std::move(fetched.micro_batches);
       weigh();
     } catch (const std::exception& error) {
-      mine.error = error.what();
+      mine.error = error_text(error);
     }
   }
   vote(world, mine);
@@ -144,6 +145,13 @@ void Engine::State::sum_weights() {
 
 void Engine::State::run_stream(const schedule::Schedule& schedule) {
   // Whatever is thrown from here on leaves a step half done.
+  const auto give_up = [this](std::string why) {
+    failure = std::move(why);
+    rank->buffers.discard();
+    if (!world.aborted()) {
+      world.abort({.rank = world.rank(), .message = failure});
+    }
+  };
   try {
     rank->schedule = &schedule;
     rank->buffers.resize(schedule);
@@ -151,11 +159,10 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
     executor.run(*rank);
     rank->buffers.finish();
   } catch (const std::exception& error) {
-    failure = error.what();
-    rank->buffers.discard();
-    if (!world.aborted()) {
-      world.abort({.rank = world.rank(), .message = failure});
-    }
+    give_up(error_text(error));
+    throw;
+  } catch (...) {
+    give_up("something was thrown that is not a std::exception");
     throw;
   }
 }

@@ -84,6 +84,11 @@ std::string join(const std::vector<std::string>& texts) {
 
 }  // namespace
 
+std::string error_text(const std::exception& error) {
+  const std::string text = error.what();
+  return text.empty() ? "an error without a text" : text;
+}
+
 void vote(comm::World& world, const Ballot& ballot) {
   std::array<std::int64_t, kNumFields> result = fields_of(ballot);
   world.all().all_reduce_wait(result, comm::ReduceOp::kMin);

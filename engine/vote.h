@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <string>
 
@@ -25,6 +26,9 @@ struct Ballot {
   std::string data_shortage;       // says where the data ended, when available < wanted
   std::string error;               // why this rank cannot go on; empty: it can
 };
+
+// What an exception says, for Ballot::error. Never empty: an error without a text is one too.
+std::string error_text(const std::exception& error);
 
 // Collective over the world: one MIN all-reduce of int64 fields, and only on failure an exchange of
 // texts. Throws EndOfData when data are all that is missing, else CallRefused.
