@@ -45,6 +45,9 @@ int run(int argc, char** argv) {
     std::cout << kIntroduction << '\n' << visible;
     return values.contains("help") ? 0 : 2;
   }
+  if (share.repeats < 1 || share.micro_batches < 1) {
+    throw po::error("--repeats and --micro-batches must be at least 1");
+  }
   if (benchmark == "executor") {
     bench_executor();
   } else if (benchmark == "mlp") {

@@ -99,9 +99,10 @@ void import_weights(engine::Engine& engine, const ModelChoice& choice) {
   }
 }
 
-void export_weights(comm::World& world, const std::filesystem::path& checkpoint,
-                    const ModelChoice& choice, const std::filesystem::path& folder) {
-  const checkpoint::Reader reader = checkpoint::Reader::open(world, checkpoint);
+void export_weights(comm::World& world, const std::filesystem::path& checkpoints,
+                    const std::optional<std::string>& tag, const ModelChoice& choice,
+                    const std::filesystem::path& folder) {
+  const checkpoint::Reader reader = checkpoint::Reader::open(world, checkpoints, tag);
   if (world.rank() != 0) return;
   const tensor::Context context(tensor::make_cpu_allocator());
   std::vector<checkpoint::NamedTensor> tensors;

@@ -25,8 +25,10 @@ ModelChoice choose_model(const std::string& text);
 // is missing, unexpected or of another shape.
 void import_weights(engine::Engine& engine, const ModelChoice& choice);
 
-// Writes model.safetensors and config.json, on rank 0, from a checkpoint. Collective.
-void export_weights(comm::World& world, const std::filesystem::path& checkpoint,
-                    const ModelChoice& choice, const std::filesystem::path& folder);
+// Writes model.safetensors and config.json, on rank 0, from the checkpoint with this tag (none: the
+// latest) among `checkpoints`. Collective.
+void export_weights(comm::World& world, const std::filesystem::path& checkpoints,
+                    const std::optional<std::string>& tag, const ModelChoice& choice,
+                    const std::filesystem::path& folder);
 
 }  // namespace penstock::tools

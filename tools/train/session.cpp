@@ -55,7 +55,7 @@ class Session {
     }
     if (saved_step_ != engine_.global_steps()) save();
     if (!options_.export_weights.empty()) {
-      export_weights(world_, checkpoints_, model_, options_.export_weights);
+      export_weights(world_, checkpoints_, resumed_tag_, model_, options_.export_weights);
     }
     engine_.close();
   }
@@ -67,7 +67,12 @@ class Session {
       const engine::LoadResult loaded =
           engine_.load_checkpoint(checkpoints_, tag.empty() ? std::nullopt : std::optional(tag));
       saved_step_ = engine_.global_steps();
+      resumed_tag_ = loaded.tag;
       say("resumed from " + loaded.tag + " at step " + std::to_string(saved_step_));
+      if (saved_step_ >= options_.steps) {
+        say("nothing to train: --steps " + std::to_string(options_.steps) +
+            " counts from the run's beginning");
+      }
     } else if (model_.weights) {
       import_weights(engine_, model_);
       say("weights from " + model_.weights->string());
@@ -104,6 +109,7 @@ class Session {
 
   void save() {
     engine_.save_checkpoint(checkpoints_);
+    resumed_tag_.reset();
     saved_step_ = engine_.global_steps();
     say("step " + std::to_string(saved_step_) + ": checkpoint saved in " + checkpoints_.string());
   }
@@ -130,6 +136,7 @@ class Session {
   std::unique_ptr<model::DataSource> eval_source_;
   std::optional<engine::RunFolder> folder_;  // on rank 0
   std::int64_t saved_step_ = -1;
+  std::optional<std::string> resumed_tag_;  // of what was resumed, until a newer one is saved
 };
 
 }  // namespace
