@@ -93,8 +93,8 @@ class Engine {
   void close();
 
   // --- local calls
-  // Replaces the source. Its position must be where the run is (data_position()) or 0 for a fresh
-  // order of samples, which then begins at sample data_position().
+  // Replaces the source. The next step begins at its position, which is data_position() from then
+  // on; it must be the same on all ranks that load.
   void set_data(std::unique_ptr<model::DataSource> data);
   // Observers see every instruction; borrowed until removed.
   void add_observer(Observer& observer);

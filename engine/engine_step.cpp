@@ -53,7 +53,7 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
   run = {};
   run.training = false;
   run.rows = batch.train_micro_batch_size_per_gpu;
-  run.micro_batches = eval_options.micro_batches > 0
+  run.micro_batches = eval_options.micro_batches != 0
                           ? eval_options.micro_batches
                           : static_cast<int>(batch.gradient_accumulation_steps);
   const std::int64_t position = loads_data() ? source.position() : 0;
@@ -86,7 +86,10 @@ void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64
   Batch& run = rank->batch;
   Ballot mine = ballot(kind);
   mine.wanted = run.micro_batches;
-  if (loads_data()) {
+  if (run.micro_batches < 0) {
+    mine.error = "expected a number of micro batches, or 0 for as many as in training, got " +
+                 std::to_string(run.micro_batches);
+  } else if (loads_data()) {
     try {
       if (source == nullptr) {
         throw tensor::InvalidArgument(

@@ -35,6 +35,7 @@ Updater::Updater(const Config& config, std::span<const std::unique_ptr<model::St
       if (!parameter.uses.empty()) add_parameter(parameter, *stage, context);
     }
   }
+  last_.lr = next_lr();  // what a trainer reads whose own OptimizerStep leaves step() out
 }
 
 void Updater::add_parameter(const model::StageParameter& parameter, model::Stage& stage,
