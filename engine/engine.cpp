@@ -248,9 +248,11 @@ const std::string& Engine::startup_report() const {
 }
 
 void Engine::State::require_usable() const {
-  if (failure.empty() && !world.aborted()) return;
-  throw tensor::InvalidArgument("[engine] this engine cannot be used any more: " +
-                                (failure.empty() ? "its world was aborted" : failure) +
+  if (failure.empty()) {
+    world.poll();  // throws the first cause when the world was aborted
+    return;
+  }
+  throw tensor::InvalidArgument("[engine] this engine cannot be used any more: " + failure +
                                 "; make a new one, and load the last checkpoint");
 }
 

@@ -59,8 +59,8 @@ std::vector<FilePlan> plan_files(RankState& rank) {
   return plans;
 }
 
-json layer_types(const model::Module& module) {
-  json types = json::array();
+std::vector<std::string> layer_types(const model::Module& module) {
+  std::vector<std::string> types;
   for (const model::LayerSpec& spec : module.layers) types.push_back(spec.type);
   return types;
 }
@@ -87,9 +87,17 @@ T field(const json& engine, const char* name) {
   }
 }
 
+// A count of steps, of samples: a whole number from 0 on.
+std::int64_t count(const json& engine, const char* name) {
+  const auto value = field<json>(engine, name);
+  if (value.is_number_unsigned()) return value.get<std::int64_t>();
+  throw checkpoint::FileError(std::string("[load_checkpoint] engine.json: expected \"") + name +
+                              "\" to be a whole number >= 0, got " + value.dump());
+}
+
 void check_layers(const json& engine, const model::Module& module) {
-  const json stored = field<json>(engine, "layers");
-  const json wanted = layer_types(module);
+  const auto stored = field<std::vector<std::string>>(engine, "layers");
+  const std::vector<std::string> wanted = layer_types(module);
   if (stored.size() != wanted.size()) {
     throw checkpoint::FileError("[load_checkpoint] the checkpoint has " +
                                 std::to_string(stored.size()) + " layers, the module has " +
@@ -97,10 +105,40 @@ void check_layers(const json& engine, const model::Module& module) {
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (stored[i] == wanted[i]) continue;
-    throw checkpoint::FileError("[load_checkpoint] layer " + std::to_string(i) + " is " +
-                                stored[i].dump() + " in the checkpoint, the module has " +
-                                wanted[i].dump());
+    throw checkpoint::FileError("[load_checkpoint] layer " + std::to_string(i) + " is \"" +
+                                stored[i] + "\" in the checkpoint, the module has \"" + wanted[i] +
+                                "\"");
   }
+}
+
+// What engine.json holds beside the layers.
+struct Saved {
+  std::int64_t global_steps = 0, global_samples = 0, skipped_steps = 0, updates = 0;
+  std::int64_t data_position = 0;
+  std::uint64_t seed = 0;
+  std::string client_state;
+};
+
+// Every item must be there, those too that are only for people to read.
+Saved parse_engine_json(const std::string& text, const model::Module& module) {
+  const json engine = json::parse(text);
+  if (const std::int64_t format = count(engine, "format"); format != kEngineFormat) {
+    throw checkpoint::FileError("[load_checkpoint] engine.json has format " +
+                                std::to_string(format) + "; expected " +
+                                std::to_string(kEngineFormat));
+  }
+  count(engine, "train_batch_size");
+  field<std::string>(engine, "config");
+  check_layers(engine, module);
+  Saved saved;
+  saved.global_steps = count(engine, "global_steps");
+  saved.global_samples = count(engine, "global_samples");
+  saved.skipped_steps = count(engine, "skipped_steps");
+  saved.updates = count(engine, "updates");
+  saved.data_position = count(engine, "data_position");
+  saved.seed = static_cast<std::uint64_t>(count(engine, "seed"));
+  saved.client_state = field<std::string>(engine, "client_state");
+  return saved;
 }
 
 void check_tensor(const checkpoint::Reader& reader, const std::string& name,
@@ -202,28 +240,11 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   const checkpoint::Reader reader = checkpoint::Reader::open(world, directory, tag);
   // All checks first; then all ranks change, or none does.
   Ballot mine = ballot(CallKind::kLoad);
-  json engine;
-  std::int64_t position = 0;
-  LoadResult result;
-  std::int64_t new_steps = 0, new_samples = 0, updates = 0, new_skipped = 0;
-  std::uint64_t seed = 0;
+  Saved saved;
   try {
-    engine = json::parse(reader.engine_json());
-    if (const int format = field<int>(engine, "format"); format != kEngineFormat) {
-      throw checkpoint::FileError("[load_checkpoint] engine.json has format " +
-                                  std::to_string(format) + "; expected " +
-                                  std::to_string(kEngineFormat));
-    }
-    new_steps = field<std::int64_t>(engine, "global_steps");
-    new_samples = field<std::int64_t>(engine, "global_samples");
-    position = field<std::int64_t>(engine, "data_position");
-    seed = field<std::uint64_t>(engine, "seed");
-    updates = field<std::int64_t>(engine, "updates");
-    new_skipped = field<std::int64_t>(engine, "skipped_steps");
-    result = {reader.tag(), field<std::string>(engine, "client_state")};
-    check_layers(engine, rank->module);
+    saved = parse_engine_json(reader.engine_json(), rank->module);
     check_tensors(*rank, reader);
-    if (data != nullptr && loads_data()) data->seek(position);
+    if (data != nullptr && loads_data()) data->seek(saved.data_position);
   } catch (const std::exception& error) {
     mine.error = error_text(error);
   }
@@ -235,13 +256,13 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
     world.abort({.rank = world.rank(), .message = failure});
     throw;
   }
-  steps = print_step = new_steps;
-  samples = new_samples;
-  skipped = new_skipped;
-  source_position = position;
-  rank->context.random.seed = seed;
-  if (rank->updater != nullptr) rank->updater->set_updates(updates);
-  return result;
+  steps = print_step = saved.global_steps;
+  samples = saved.global_samples;
+  skipped = saved.skipped_steps;
+  source_position = saved.data_position;
+  rank->context.random.seed = saved.seed;
+  if (rank->updater != nullptr) rank->updater->set_updates(saved.updates);
+  return {reader.tag(), saved.client_state};
 }
 
 }  // namespace penstock::engine
