@@ -1,7 +1,9 @@
 // Runs the contract on ranks that are processes: all of them run all tests, in step.
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -27,6 +29,19 @@ void run_ranks(int, const std::function<void(World&)>& fn) {
     std::fprintf(stderr, "rank %d: %s\n", world->rank(), error.what());
     world->kill_job(1);
   }
+}
+
+// The premise of all other tests here: the ranks are as many as were started.
+TEST(MpiWorld, HasTheRanksThatWereStarted) {
+  ASSERT_TRUE(launched_by_mpi());
+  const char* started = std::getenv("OMPI_COMM_WORLD_SIZE");
+  ASSERT_NE(started, nullptr);
+  EXPECT_EQ(world->size(), std::stoi(started));
+  EXPECT_EQ(world->kind(), "mpi");
+  EXPECT_EQ(world->host_size(), world->size());
+  EXPECT_EQ(world->host_rank(), world->rank());
+  EXPECT_GE(world->host_cores(), 1);
+  EXPECT_THROW(make_mpi_world({}), CommError);  // one for each process
 }
 
 }  // namespace penstock::comm::testing
