@@ -86,6 +86,27 @@ void check_end(const RunSpec& run, std::int64_t samples, int first, const std::s
   }
 }
 
+TEST(DataOrder, EverySampleIsServedOnceToTheStagesThatLoad) {
+  constexpr int kSteps = 3;
+  const RunSpec run{.pipe = 3, .data = 2, .micro = 2, .gas = 2};
+  const auto by_rank = on_ranks<Served>(run.ranks(), [&](comm::World& world) {
+    Served served;
+    engine::Engine engine(world, mlp8(), config_of(run), mlp_samples(64, &served));
+    for (int step = 0; step < kSteps; ++step) engine.train_batch();
+    engine.close();
+    return served;
+  });
+  // Micro batch m of replica r is the (2m + r)-th of its step, of 2 rows each.
+  for (int rank = 0; rank < run.ranks(); ++rank) {
+    const int stage = rank / run.data, replica = rank % run.data;
+    Served wanted;
+    for (int micro_batch = 0; stage != 1 && micro_batch < kSteps * run.gas; ++micro_batch) {
+      for (int row = 0; row < 2; ++row) wanted.push_back(2 * (2 * micro_batch + replica) + row);
+    }
+    EXPECT_EQ(by_rank[static_cast<std::size_t>(rank)], wanted) << "rank " << rank;
+  }
+}
+
 TEST(DataEnd, InTheMiddleOfAStep) {
   const RunSpec run{.pipe = 3, .gas = 8, .optimizer = kAdam};
   check_end(run, 15, 1, "7 micro batches available, 8 needed");

@@ -125,6 +125,26 @@ TEST(Resume, GoesOnBitForBit) {
   }
 }
 
+TEST(Resume, ASourceThatEndsBeforeTheRunsPlaceIsRefused) {
+  const RunSpec run{.pipe = 2, .micro = 2, .gas = 2};
+  const TemporaryFolder folder;
+  const auto errors = on_ranks<std::string>(run.ranks(), [&](comm::World& world) {
+    engine::Engine saver(world, mlp8(), config_of(run), mlp_samples(64));
+    for (int step = 0; step < 3; ++step) saver.train_batch();
+    saver.save_checkpoint(folder.path());
+    saver.close();
+    engine::Engine engine(world, mlp8(), config_of(run), mlp_samples(11));
+    std::string error = thrown_by([&] { engine.load_checkpoint(folder.path()); });
+    EXPECT_EQ(engine.global_steps(), 0);
+    engine.close();
+    return error;
+  });
+  for (const std::string& error : errors) {
+    EXPECT_TRUE(error.starts_with("CallRefused: [load_checkpoint] rank 0, 1: ")) << error;
+    EXPECT_NE(error.find("expected a position in [0, 11], got 12"), std::string::npos) << error;
+  }
+}
+
 // --- incomplete checkpoints
 
 const RunSpec kSmall{.pipe = 2, .optimizer = kAdam};

@@ -1,0 +1,125 @@
+// A run that fails, under mpirun, for fault_test:
+//   fault_program loss FOLDER                             4 stages; the loss throws
+//   fault_program save FOLDER RANK before|after CALL FILE 2 × 2; RANK kills itself while it saves
+// CALL is fsync or rename, FILE the end of the path that it is for (the new one, of a rename).
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/engine/failing_loss.h"
+#include "tests/engine/fault_runs.h"
+
+namespace penstock::testing {
+namespace {
+
+// Where this process ends; armed for the second save alone.
+struct KillPoint {
+  bool armed = false;
+  std::string when, call, file;
+
+  void reach(const std::string& now, const std::string& running, const std::string& path) const {
+    if (armed && now == when && running == call && path.ends_with("/" + file)) {
+      std::raise(SIGKILL);
+    }
+  }
+};
+KillPoint kill_point;
+
+std::string path_of(int fd) {
+  char path[4096];
+  const ssize_t size = readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path);
+  return size < 0 ? "" : std::string(path, static_cast<std::size_t>(size));
+}
+
+}  // namespace
+}  // namespace penstock::testing
+
+// In the place of the C library's, for all that is linked into this program.
+extern "C" int fsync(int fd) {
+  const std::string path = penstock::testing::path_of(fd);
+  penstock::testing::kill_point.reach("before", "fsync", path);
+  const auto result = static_cast<int>(syscall(SYS_fsync, fd));
+  penstock::testing::kill_point.reach("after", "fsync", path);
+  return result;
+}
+
+extern "C" int rename(const char* from, const char* to) noexcept {
+  penstock::testing::kill_point.reach("before", "rename", to);
+  const int result = renameat(AT_FDCWD, from, AT_FDCWD, to);
+  penstock::testing::kill_point.reach("after", "rename", to);
+  return result;
+}
+
+namespace penstock::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+void leave_file(const fs::path& folder, const std::string& kind, int rank,
+                const std::string& text = "") {
+  std::ofstream(folder / (kind + std::to_string(rank))) << text;
+}
+
+// The launcher ends all ranks as soon as one has gone, so they go together.
+void wait_for_files(const fs::path& folder, const std::string& kind, int ranks) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (int rank = 0; rank < ranks; ++rank) {
+    while (!fs::exists(folder / (kind + std::to_string(rank))) &&
+           std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+}
+
+int save(comm::World& world, const fs::path& folder, int rank) {
+  engine::Engine engine(world, mlp8(), config_of(kSaveRun), mlp_samples(64));
+  engine.train_batch();
+  engine.save_checkpoint(folder / "checkpoints", "step10");
+  engine.train_batch();
+  leave_file(folder, "saving", world.rank());
+  kill_point.armed = world.rank() == rank;
+  engine.save_checkpoint(folder / "checkpoints", "step20");
+  leave_file(folder, "saved", world.rank());
+  engine.close();
+  world.close();
+  return 0;
+}
+
+void fail(comm::World& world, const fs::path& folder) {
+  model::Module module = mlp8();
+  auto loss = std::make_shared<FailingLoss>(/*micro_batch=*/3);
+  module.loss = loss;
+  engine::Engine engine(world, module, config_of(kLossRun), mlp_samples(64));
+  engine.train_batch();
+  engine.save_checkpoint(folder / "checkpoints", "step1");
+  loss->arm();
+  leave_file(folder, "first", world.rank(), thrown_by([&] { engine.train_batch(); }));
+  leave_file(folder, "later", world.rank(),
+             thrown_by([&] { engine.save_checkpoint(folder / "checkpoints", "never"); }));
+  leave_file(folder, "over", world.rank());
+  wait_for_files(folder, "over", world.size());
+  world.kill_job(7);
+}
+
+int run(int argc, char** argv) {
+  const auto world = comm::make_mpi_world({.timeout_seconds = kTimeoutSeconds});
+  const std::string mode = argv[1];
+  if (mode == "loss") fail(*world, argv[2]);
+  if (argc != 7) return 2;
+  kill_point = {false, argv[4], argv[5], argv[6]};
+  return save(*world, argv[2], std::stoi(argv[3]));
+}
+
+}  // namespace
+}  // namespace penstock::testing
+
+int main(int argc, char** argv) {
+  return argc < 3 ? 2 : penstock::testing::run(argc, argv);
+}
