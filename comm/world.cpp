@@ -31,4 +31,12 @@ void World::give_up(const Operation& operation) {
   throw TimedOut(message);
 }
 
+bool launched_by_mpi() {
+  // Open MPI, PMIx (Slurm, PRRTE), PMI (MPICH, Intel MPI, Slurm).
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (std::getenv(name) != nullptr) return true;
+  }
+  return false;
+}
+
 }  // namespace penstock::comm

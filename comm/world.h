@@ -71,7 +71,8 @@ void run_local(int ranks, const WorldOptions& options, const std::function<void(
 // The world of this process under mpirun or another MPI launcher. Initialises MPI; at most one per
 // process. Throws Unsupported, naming PENSTOCK_MPI, when built without MPI.
 std::unique_ptr<World> make_mpi_world(const WorldOptions& options);
-// True when this build has MPI and the process was started by an MPI launcher.
+// True when the process was started by an MPI launcher; also in a build without MPI, where
+// make_mpi_world() then says what is missing.
 bool launched_by_mpi();
 
 }  // namespace penstock::comm

@@ -102,6 +102,9 @@ void Engine::State::check() {
                       std::to_string(batch.gradient_accumulation_steps) +
                       "; expected fewer than 2^31 micro batches per step");
   }
+  if (config.optimizer && !config.optimizer->groups.empty()) {
+    group_patterns(*config.optimizer).check_used(model::parameter_names(rank->module));
+  }
   train_schedule =
       schedule::make_schedule(config.pipeline.schedule,
                               {.ranks = config.pipeline.stages,

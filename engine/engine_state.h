@@ -31,7 +31,7 @@ struct Engine::State {
   // Runs the stream; afterwards a failure leaves the engine unusable.
   void run_stream(const schedule::Schedule& schedule);
   // Fills in the mean loss and this replica's losses, from the last stage.
-  void share_losses(double& mean, std::vector<double>& micro_losses);
+  void share_losses();
   void progress_line(const TrainResult& result);
 
   // --- checkpoints (engine_checkpoint.cpp)

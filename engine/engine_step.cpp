@@ -42,7 +42,8 @@ TrainResult Engine::State::train() {
   result.grad_norm = update.grad_norm;
   result.skipped = update.skipped;
   result.lr = update.lr;
-  share_losses(result.loss, result.micro_losses);
+  result.loss = run.mean_loss;
+  result.micro_losses = std::move(run.losses);
   progress_line(result);
   return result;
 }
@@ -72,14 +73,11 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
                       .rank = schedule::PipeRank(rank->comms.pipe().rank())});
   }
   run_stream(*eval_schedule);
-  EvalResult result;
-  share_losses(result.loss, result.micro_losses);
-
   // Last: what the source throws here leaves no other rank waiting.
   if (loads_data()) {
     source.seek(position + run.rows * run.micro_batches * rank->comms.data().size());
   }
-  return result;
+  return {run.mean_loss, std::move(run.losses)};
 }
 
 void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64_t position) {
@@ -161,6 +159,7 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
     sum_weights();
     executor.run(*rank);
     rank->buffers.finish();
+    share_losses();
   } catch (const std::exception& error) {
     give_up(error_text(error));
     throw;
@@ -170,8 +169,8 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
   }
 }
 
-void Engine::State::share_losses(double& mean, std::vector<double>& micro_losses) {
-  const Batch& run = rank->batch;
+void Engine::State::share_losses() {
+  Batch& run = rank->batch;
   comm::Communicator& pipe = rank->comms.pipe();
   comm::Communicator& replicas = rank->comms.data();
   // The mean first, then this replica's own losses.
@@ -192,8 +191,8 @@ void Engine::State::share_losses(double& mean, std::vector<double>& micro_losses
     pipe.broadcast(sent, pipe.size() - 1).wait();
     std::ranges::copy(sent.span<double>(), values.begin());
   }
-  mean = values[0];
-  micro_losses.assign(values.begin() + 1, values.end());
+  run.mean_loss = values[0];
+  run.losses.assign(values.begin() + 1, values.end());
 }
 
 }  // namespace penstock::engine

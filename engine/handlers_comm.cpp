@@ -42,11 +42,13 @@ std::string describe(const comm::MessageHeader& header) {
          std::to_string(header.edge);
 }
 
+// An activation brings the hash of its samples; a gradient must come back with it.
 Message receive(RankState& state, const Instruction& instruction, const Edge& edge,
-                ChannelKind kind) {
+                ChannelKind kind, const PipeBuffer& buffer) {
   Message message = state.comms.pipe().irecv(edge.peer, kind, state.context.allocator).wait();
   const comm::MessageHeader expected =
-      header(state, instruction, edge, kind, message.header.sample_hash);
+      header(state, instruction, edge, kind,
+             kind == ChannelKind::kGradient ? buffer.sample_hash : message.header.sample_hash);
   if (message.header != expected) {
     throw tensor::InternalError("[pipe] a stale or crossed message: expected the " +
                                 describe(expected) + ", got the " + describe(message.header));
@@ -81,8 +83,8 @@ template <>
 void handle<Opcode::kRecvActivation>(RankState& state, const Instruction& instruction) {
   PipeBuffer& buffer =
       state.buffers.claim(instruction.chunk, instruction.micro_batch, instruction.buffer);
-  Message message =
-      receive(state, instruction, previous_edge(state, instruction), ChannelKind::kActivation);
+  Message message = receive(state, instruction, previous_edge(state, instruction),
+                            ChannelKind::kActivation, buffer);
   match_samples(buffer, message.header.sample_hash, instruction.micro_batch.value);
   buffer.input_needs_grad = std::move(message.needs_grad);
   for (std::size_t i = 0; i < message.tensors.size(); ++i) {
@@ -110,7 +112,7 @@ void handle<Opcode::kRecvGrad>(RankState& state, const Instruction& instruction)
       state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
   if (!any(buffer.output_needs_grad)) return;
   const Edge edge = next_edge(state, instruction);
-  Message message = receive(state, instruction, edge, ChannelKind::kGradient);
+  Message message = receive(state, instruction, edge, ChannelKind::kGradient, buffer);
   buffer.output_grads.assign(buffer.outputs.size(), Tensor());
   std::size_t next = 0;
   for (std::size_t i = 0; i < buffer.outputs.size(); ++i) {

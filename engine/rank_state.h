@@ -29,8 +29,10 @@ struct Batch {
   int micro_batches = 0;                  // of this replica
   std::vector<model::MicroBatch> loaded;  // by micro batch; empty on ranks that load nothing
   std::vector<double> weights;            // by micro batch; on the last stage
-  std::vector<double> losses;             // by micro batch; on the last stage
-  double total_weight = 0.0;              // over micro batches and replicas; on the last stage
+  // By micro batch. On the last stage as they come; on every rank once the stream is over.
+  std::vector<double> losses;
+  double mean_loss = 0.0;     // over micro batches and replicas, once it is over
+  double total_weight = 0.0;  // over micro batches and replicas; on the last stage
 };
 
 struct RankState {

@@ -11,18 +11,18 @@ namespace {
 // Keeps a clipped norm finite when the norm is 0; DeepSpeed's and PyTorch's value.
 constexpr double kClipEpsilon = 1e-6;
 
-std::vector<std::string> group_patterns(const OptimizerConfig& config) {
+}  // namespace
+
+model::NamePatterns group_patterns(const OptimizerConfig& config) {
   std::vector<std::string> patterns;
   for (const ParameterGroupConfig& group : config.groups) patterns.push_back(group.match);
-  return patterns;
+  return model::NamePatterns(patterns, "optimizer.groups");
 }
-
-}  // namespace
 
 Updater::Updater(const Config& config, std::span<const std::unique_ptr<model::Stage>> stages,
                  const tensor::Context& context)
     : clip_(config.gradient_clipping),
-      patterns_(group_patterns(*config.optimizer), "optimizer.groups"),
+      patterns_(group_patterns(*config.optimizer)),
       optimizer_(model::make_optimizer(config.optimizer->kind)) {
   for (const ParameterGroupConfig& group : config.optimizer->groups) {
     groups_.push_back(group.options);

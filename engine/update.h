@@ -26,6 +26,9 @@ struct ParameterState {
   std::vector<tensor::Tensor> state;
 };
 
+// The patterns of optimizer.groups, in order.
+model::NamePatterns group_patterns(const OptimizerConfig& config);
+
 // What one optimizer step did.
 struct UpdateResult {
   double grad_norm = 0.0;  // before clipping; not finite when the step was skipped

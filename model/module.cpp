@@ -39,4 +39,15 @@ std::unique_ptr<Layer> build_layer(const Module& module, std::int64_t layer) {
   return result;
 }
 
+std::vector<std::string> parameter_names(const Module& module) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < std::ssize(module.layers); ++i) {
+    const std::unique_ptr<Layer> layer = build_layer(module, i);
+    for (const Parameter* parameter : layer->parameters()) {
+      names.push_back(logical_name(module, i, parameter->name));
+    }
+  }
+  return names;
+}
+
 }  // namespace penstock::model

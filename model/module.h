@@ -57,5 +57,8 @@ std::string logical_name(const Module& module, std::int64_t layer, const std::st
 
 // Builds one layer. Throws InvalidArgument, naming the layer, when its spec cannot.
 std::unique_ptr<Layer> build_layer(const Module& module, std::int64_t layer);
+// The logical names of all parameters of all layers; a tied one comes with each use. Builds the
+// layers, without memory.
+std::vector<std::string> parameter_names(const Module& module);
 
 }  // namespace penstock::model

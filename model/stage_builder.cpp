@@ -109,14 +109,7 @@ class Stage::Builder {
 
   void check_patterns() const {
     if (frozen_.empty()) return;
-    std::vector<std::string> names;
-    for (std::int64_t i = 0; i < std::ssize(module_.layers); ++i) {
-      const std::unique_ptr<Layer> layer = build_layer(module_, i);
-      for (const Parameter* parameter : layer->parameters()) {
-        names.push_back(logical_name(module_, i, parameter->name));
-      }
-    }
-    frozen_.check_used(names);
+    frozen_.check_used(parameter_names(module_));
   }
 
   void build_layers() {

@@ -54,6 +54,9 @@ SizeClass size_class(std::size_t bytes) {
   return {power + steps * step, kSteps + octave * kSteps + steps - 1};
 }
 
+// Bytes of idle blocks that are always kept.
+constexpr std::int64_t kKeptIdle = std::int64_t{64} << 20;
+
 class CpuAllocator final : public Allocator {
  public:
   CpuAllocator() : Allocator(kCpuDevice) {}
@@ -66,8 +69,11 @@ class CpuAllocator final : public Allocator {
     if (!blocks.empty()) {
       void* block = blocks.back();
       blocks.pop_back();
+      idle_ -= static_cast<std::int64_t>(size.bytes);
       return block;
     }
+    // Sizes that change would leave a peak of each behind: keep no more idle than is in use.
+    if (idle_ > std::max<std::int64_t>(kKeptIdle, counters()->live_bytes())) trim();
     void* block = std::aligned_alloc(kAlignment, size.bytes);
     if (block == nullptr) {
       trim();  // what other sizes left behind may be enough
@@ -82,8 +88,10 @@ class CpuAllocator final : public Allocator {
     std::memset(data, 0xd5, bytes);  // poison: a use after release shows as garbage, not as luck
 #endif
     try {
+      const SizeClass size = size_class(bytes);
       const std::lock_guard lock(mutex_);
-      free_[size_class(bytes).index].push_back(data);
+      free_[size.index].push_back(data);
+      idle_ += static_cast<std::int64_t>(size.bytes);
     } catch (...) {  // no memory to remember it by
       std::free(data);
     }
@@ -96,10 +104,12 @@ class CpuAllocator final : public Allocator {
       for (void* block : blocks) std::free(block);
       blocks.clear();
     }
+    idle_ = 0;
   }
 
   std::mutex mutex_;  // storage may be released on another rank's thread
   std::array<std::vector<void*>, kNumClasses> free_;
+  std::int64_t idle_ = 0;  // bytes in free_
 };
 
 class MetaAllocator final : public Allocator {

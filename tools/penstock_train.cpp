@@ -35,7 +35,9 @@ bool use_mpi(const engine::Config& config) {
 int run_under_mpi(const tools::TrainOptions& options, const engine::Config& config,
                   tensor::Log& log) {
   if (options.ranks) {
-    throw std::invalid_argument("--ranks is for one process; under mpirun -n says how many");
+    throw std::invalid_argument(
+        "--ranks is for one process; under an MPI launcher it says how many (to run "
+        "ranks as threads all the same, --set communication.backend=local)");
   }
   const auto world =
       comm::make_mpi_world({.timeout_seconds = config.communication.timeout_seconds});

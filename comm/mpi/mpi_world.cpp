@@ -163,12 +163,4 @@ std::unique_ptr<World> make_mpi_world(const WorldOptions& options) {
   return std::make_unique<mpi::MpiWorld>(options);
 }
 
-bool launched_by_mpi() {
-  // Open MPI, PMIx (Slurm, PRRTE), PMI (MPICH, Intel MPI, Slurm).
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-    if (std::getenv(name) != nullptr) return true;
-  }
-  return false;
-}
-
 }  // namespace penstock::comm

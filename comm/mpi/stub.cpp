@@ -9,8 +9,4 @@ std::unique_ptr<World> make_mpi_world(const WorldOptions&) {
       "library (Debian: libopenmpi-dev, openmpi-bin), or use ranks in one process");
 }
 
-bool launched_by_mpi() {
-  return false;
-}
-
 }  // namespace penstock::comm

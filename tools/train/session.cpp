@@ -77,6 +77,10 @@ class Session {
       import_weights(engine_, model_);
       say("weights from " + model_.weights->string());
     }
+    if (options_.trace_step > 0 && options_.trace_step <= engine_.global_steps()) {
+      throw tensor::InvalidArgument("[train] --trace-step " + std::to_string(options_.trace_step) +
+                                    " is before the resumed step; expected a later one");
+    }
     if (world_.rank() != 0) return;
     folder_.emplace(options_.run, engine_.global_steps());
     folder_->write("config.json", engine_.config().canonical_text);
