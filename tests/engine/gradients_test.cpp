@@ -151,7 +151,7 @@ TEST(Gradients, NormCountsATiedWeightOnce) {
       const auto norms = on_ranks<double>(run.ranks(), [&](comm::World& world) {
         engine::Engine engine(world, module, config_of(run), mlp_samples(2));
         if (!values_of(engine, "tied_modules.t.weight").empty()) ++owners;
-        fill_gradients(engine, uses, data);
+        fill_gradients(engine, uses, run.data);
         const double norm = engine.train_batch().grad_norm;
         engine.close();
         return norm;
