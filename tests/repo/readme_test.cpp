@@ -38,6 +38,14 @@ TEST(Readme, ExampleLearns) {
   EXPECT_LT(losses.back(), 0.55 * losses.front());
 }
 
+TEST(Readme, ShowsWhatTheToolPrints) {
+  const std::string arguments = " show 1f1b --ranks 4 --micro-batches 6";
+  EXPECT_NE(read_file(source_dir() / "README.md")
+                .find("```\n$ penstock-schedule" + arguments + "\n" +
+                      run(PENSTOCK_SCHEDULE + arguments) + "```\n"),
+            std::string::npos);
+}
+
 TEST(Documents, LinksLeadSomewhere) {
   static const std::regex kLink("\\]\\(([^) #]+)(#[^) ]*)?\\)");
   std::size_t links = 0;
