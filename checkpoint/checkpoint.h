@@ -72,10 +72,11 @@ struct SaveResult {
 // space at its end, not "latest", not ending in ".tmp" or ".old".
 void validate_tag(std::string_view tag);
 
-// Collective. When it returns, the checkpoint is on the disk and complete. When it throws FileError,
-// it throws the same on every rank, naming the ranks that failed and why; what was there before
-// still loads, except that the new checkpoint may be found complete when only its last steps failed
-// (the message says so). Waiting for the ranks that write most counts against the world's time-out.
+// Collective. When it returns, the checkpoint is on the disk and complete. When it throws
+// FileError, it throws the same on every rank, naming the ranks that failed and why; what was there
+// before still loads, except that the new checkpoint may be found complete when only its last steps
+// failed (the message says so). Waiting for the ranks that write most counts against the world's
+// time-out.
 SaveResult save(comm::World& world, const SaveRequest& request,
                 FileSystem& file_system = posix_file_system());
 
