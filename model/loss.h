@@ -13,7 +13,8 @@ namespace penstock::model {
 
 struct LossResult {
   tensor::Tensor loss;  // scalar; the mean over what weight() counts
-  std::vector<std::pair<std::string, tensor::Tensor>> extras;  // named scalars, averaged alike
+  // Named scalars, averaged alike. Leave them out: the engine of this version refuses them.
+  std::vector<std::pair<std::string, tensor::Tensor>> extras;
 };
 
 // Stateless, so that one Loss may serve ranks that are threads of one process.
