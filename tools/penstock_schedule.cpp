@@ -143,7 +143,9 @@ void list() {
 }
 
 void run(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) throw std::invalid_argument("there is no command");
+  if (arguments.empty()) {
+    throw std::invalid_argument("a command is missing; expected list or show");
+  }
   const std::string& command = arguments.front();
   const std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   if (command == "--help" || command == "help") {

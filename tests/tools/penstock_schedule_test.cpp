@@ -70,7 +70,7 @@ TEST(PenstockSchedule, ExplainsItself) {
 
 TEST(PenstockSchedule, EndsWithStatus2AndSaysWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "there is no command"},
+      {"", "a command is missing; expected list or show"},
       {"draw", "there is no command \"draw\"; expected list or show"},
       {"list all", "list takes no arguments"},
       {"show", "show needs the NAME of a schedule"},

@@ -30,7 +30,7 @@ po::options_description describe(TrainOptions& options) {
   add("set", po::value(&options.overrides)->value_name("KEY=VALUE")->composing(),
       "override a key: --set optimizer.params.lr=3e-4; may be repeated");
   add("model", po::value(&options.model)->value_name("MODEL")->required(),
-      "gpt2, gpt2-medium, gpt2-large, gpt2-xl or mlp, with changes as in "
+      "gpt2, gpt2-medium, gpt2-large or gpt2-xl, with changes as in "
       "gpt2:layers=4,width=128,heads=4,context=128,vocabulary=256; or a folder with Hugging Face's "
       "config.json and, if there, model.safetensors, with changes as in FOLDER:dropout=0");
   add("data", po::value(&options.data)->value_name("FILE")->required(),
@@ -40,7 +40,8 @@ po::options_description describe(TrainOptions& options) {
   add("ranks", po::value<int>()->value_name("N"),
       "ranks, as threads of this process (default: pipeline.stages); not under mpirun");
   add("run", po::value(&options.run)->value_name("FOLDER")->default_value(options.run),
-      "where losses.csv, trace.json and checkpoints/ go");
+      "where losses.csv, trace.json and checkpoints/ go; without --resume they replace those of "
+      "an earlier run that have the same name");
   add("resume", po::value<std::string>()->value_name("TAG")->implicit_value(""),
       "go on from a checkpoint of the run folder (default: the latest), on any grid");
   add("save-every", po::value(&options.save_every)->value_name("N")->default_value(0),

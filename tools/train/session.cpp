@@ -56,6 +56,7 @@ class Session {
     if (saved_step_ != engine_.global_steps()) save();
     if (!options_.export_weights.empty()) {
       export_weights(world_, checkpoints_, resumed_tag_, model_, options_.export_weights);
+      say("weights exported to " + options_.export_weights);
     }
     engine_.close();
   }
@@ -85,6 +86,10 @@ class Session {
     folder_.emplace(options_.run, engine_.global_steps());
     folder_->write("config.json", engine_.config().canonical_text);
     folder_->write("startup.txt", engine_.startup_report() + "\n");
+    if (!engine_.config().steps_per_print) {
+      say("losses go to " + (folder_->path() / "losses.csv").string() +
+          "; set steps_per_print to see progress here");
+    }
   }
 
   void traced_step() {
