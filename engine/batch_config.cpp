@@ -12,6 +12,9 @@ constexpr const char* kTotal = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kSteps = "gradient_accumulation_steps";
 
+// A stream has a few instructions per micro batch, and counts them in an int.
+constexpr std::int64_t kMostSteps = 1'000'000;
+
 std::string value_text(const char* key, const std::optional<std::int64_t>& value) {
   return std::string(key) + " " + (value ? std::to_string(*value) : "(not given)");
 }
@@ -51,6 +54,13 @@ Product multiply(const BatchConfig& batch, const DataParallelSize& replicas,
   return product;
 }
 
+void check_steps(const BatchConfig& batch, const DataParallelSize& replicas, std::int64_t steps) {
+  if (steps <= kMostSteps) return;
+  fail(batch, replicas,
+       std::to_string(steps) + " accumulation steps, expected at most " +
+           std::to_string(kMostSteps) + "; use larger micro batches");
+}
+
 }  // namespace
 
 DataParallelSize data_parallel_size(std::int64_t world, std::int64_t pipe, std::int64_t model) {
@@ -78,6 +88,7 @@ BatchTriple resolve_batch(const BatchConfig& batch, const DataParallelSize& repl
            product.text + ", expected train_batch_size " + std::to_string(*total) +
                "; change or leave out one of the three");
     }
+    check_steps(batch, replicas, *steps);
     return {product.value, *micro, *steps};
   }
   if (!total) return {multiply(batch, replicas, {*micro, replicas.size}).value, *micro, 1};
@@ -89,6 +100,7 @@ BatchTriple resolve_batch(const BatchConfig& batch, const DataParallelSize& repl
     fail(batch, replicas, std::to_string(*total) + " is not a multiple of " + divisor.text);
   }
   const std::int64_t left = *total / divisor.value;
+  check_steps(batch, replicas, micro ? left : known);
   if (micro) return {*total, *micro, left};
   return {*total, left, known};
 }

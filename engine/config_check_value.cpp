@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "engine/config_match.h"
 #include "engine/config_suggest.h"
@@ -53,7 +54,8 @@ std::string quotes_advice(unsigned type, const JsonValue& value) {
   if (text == nullptr) return {};
   double number = 0;
   const char* end = text->data() + text->size();
-  const bool numeric = !text->empty() && std::from_chars(text->data(), end, number).ptr == end;
+  const auto [parsed, error] = std::from_chars(text->data(), end, number);
+  const bool numeric = error == std::errc() && parsed == end && std::isfinite(number);
   const bool boolean = *text == "true" || *text == "false";
   if ((boolean && (type & kBool)) || (numeric && (type & (kInt | kNumber)))) {
     return "; write " + *text + " without quotes";

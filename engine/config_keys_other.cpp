@@ -4,7 +4,7 @@ namespace penstock::engine {
 
 namespace {
 
-constexpr std::string_view kNoMonitor = "the run folder's loss.csv and trace are what is written";
+constexpr std::string_view kNoMonitor = "the run folder's losses.csv and trace are what is written";
 constexpr std::string_view kMonitorOff = "belongs to a monitor that is off";
 constexpr std::string_view kNoTimers = "a trace of a step shows where its time goes";
 

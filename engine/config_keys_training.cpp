@@ -11,7 +11,8 @@ constexpr KeyRow kRows[] = {
     supported("train_micro_batch_size_per_gpu", kInt, "", at_least(1),
               "Samples of one micro batch of one replica."),
     supported("gradient_accumulation_steps", kInt, "", at_least(1),
-              "Micro batches per step and replica: what the pipeline schedule calls M."),
+              "Micro batches per step and replica: what the pipeline schedule calls M; at most a "
+              "million."),
     supported("gradient_clipping", kNumber, "1.0", at_least(0),
               "Largest global L2 norm of the gradients; 0 turns clipping off."),
     supported("non_finite_gradients", kString, "\"skip\"", one_of("skip|stop"),

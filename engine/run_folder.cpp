@@ -39,12 +39,18 @@ RunFolder::RunFolder(const std::filesystem::path& folder, std::int64_t resume_st
   const std::filesystem::path file = folder_ / kLossFile;
   std::vector<std::string> kept;
   if (resume_step > 0) kept = lines_until(file, resume_step);
-  losses_.open(file, std::ios::trunc);
+  // The lines so far stay until all of them are in the new file: there may be no room for it.
+  const std::filesystem::path next = folder_ / (std::string(kLossFile) + ".tmp");
+  losses_.open(next, std::ios::trunc);
   if (!losses_) fail(file, "opened");
   losses_.precision(std::numeric_limits<double>::max_digits10);
   losses_ << kLossHeader << '\n';
   for (const std::string& line : kept) losses_ << line << '\n';
   losses_.flush();
+  if (losses_) std::filesystem::rename(next, file, error);
+  if (losses_ && !error) return;
+  std::filesystem::remove(next, error);
+  fail(file, "written");
 }
 
 void RunFolder::append(const TrainResult& result, std::int64_t samples) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <string>
 #include <vector>
 
 namespace penstock::tensor {
@@ -57,6 +58,17 @@ SizeClass size_class(std::size_t bytes) {
 // Bytes of idle blocks that are always kept.
 constexpr std::int64_t kKeptIdle = std::int64_t{64} << 20;
 
+class OutOfMemory final : public std::bad_alloc {
+ public:
+  explicit OutOfMemory(std::size_t bytes)
+      : what_("[memory] there is no room for a tensor of " + std::to_string(bytes) +
+              " bytes; use smaller micro batches, a smaller model or more pipeline stages") {}
+  const char* what() const noexcept override { return what_.c_str(); }
+
+ private:
+  std::string what_;
+};
+
 class CpuAllocator final : public Allocator {
  public:
   CpuAllocator() : Allocator(kCpuDevice) {}
@@ -79,7 +91,7 @@ class CpuAllocator final : public Allocator {
       trim();  // what other sizes left behind may be enough
       block = std::aligned_alloc(kAlignment, size.bytes);
     }
-    if (block == nullptr) throw std::bad_alloc();
+    if (block == nullptr) throw OutOfMemory(bytes);
     return block;
   }
 

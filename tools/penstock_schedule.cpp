@@ -1,5 +1,6 @@
 // penstock-schedule: shows what each rank of a pipe does, step by step.
 #include <algorithm>
+#include <cstdint>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -22,6 +23,7 @@ namespace po = boost::program_options;
 using schedule::Schedule;
 
 constexpr int kUsageError = 2;
+constexpr std::int64_t kMostCells = 10'000'000;  // more than anyone looks at, and still in memory
 
 constexpr const char* kUsage =
     "Usage: penstock-schedule list\n"
@@ -115,7 +117,17 @@ void print_grid(std::span<const std::unique_ptr<Schedule>> pipe) {
                ". no computation\n";
 }
 
+void check_size(const ShowOptions& options) {
+  const std::int64_t ranks = options.rank ? 1 : options.args.ranks;
+  const std::int64_t micro_batches = options.args.micro_batches;
+  if (ranks < 1 || micro_batches <= kMostCells / ranks) return;
+  throw std::invalid_argument("ranks × micro batches to show are more than " +
+                              std::to_string(kMostCells) +
+                              "; show one --rank, or fewer micro batches");
+}
+
 void show(const ShowOptions& options) {
+  check_size(options);
   std::vector<std::unique_ptr<Schedule>> pipe;
   if (options.rank) {
     schedule::ScheduleArgs args = options.args;

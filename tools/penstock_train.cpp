@@ -2,6 +2,7 @@
 #include <exception>
 #include <iostream>
 #include <stdexcept>
+#include <string>
 
 #include <boost/program_options/errors.hpp>
 
@@ -46,7 +47,10 @@ int run_under_mpi(const tools::TrainOptions& options, const engine::Config& conf
     world->close();
     return 0;
   } catch (const std::exception& error) {
-    std::cerr << "penstock-train: rank " << world->rank() << ": " << error.what() << std::endl;
+    // In one piece, since other ranks write at the same time.
+    std::cerr << "penstock-train: rank " + std::to_string(world->rank()) + ": " + error.what() +
+                     '\n'
+              << std::flush;
     world->kill_job(kFailure);
     return kFailure;  // not reached
   }

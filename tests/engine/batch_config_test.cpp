@@ -75,6 +75,10 @@ TEST(BatchConfig, RefusesWhatCannotBeCompleted) {
   EXPECT_HAS(refused(8, 0, {}), "each must be at least 1");
   EXPECT_HAS(refused(8, {}, -1), "each must be at least 1");
   EXPECT_HAS(refused({}, INT64_MAX, 1), "does not fit into 64 bits");
+  // 2^32 + 1 must not wrap round to one.
+  EXPECT_HAS(refused(8589934594, 1, {}), "4294967297 accumulation steps, expected at most 1000000");
+  EXPECT_HAS(refused(8589934594, {}, 4294967297), "expected at most 1000000");
+  EXPECT_HAS(refused({}, 1, 1000001), "expected at most 1000000");
 }
 
 TEST(BatchConfig, ReplicasComeFromWorldPipeAndModel) {

@@ -84,6 +84,9 @@ TEST(ConfigFaults, RangesAreStated) {
   EXPECT_HAS(config_error(R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9]}}})"),
              "expected 2 values");
   EXPECT_HAS(config_error(R"({"seed": 9223372036854775808})"), "seed: expected int");
+  // JSON has no such numbers, so leaving the quotes out would not help.
+  EXPECT_EQ(config_error(R"({"gradient_clipping": "nan"})").find("without quotes"),
+            std::string::npos);
 }
 
 TEST(ConfigFaults, BatchKeysAreWholePositiveNumbers) {

@@ -83,6 +83,7 @@ TEST(PenstockSchedule, EndsWithStatus2AndSaysWhatIsWrong) {
       {"show 1f1b --micro 3", "unrecognised option '--micro'"},
       {"show 1f1b inference", "too many positional options"},
       {"show data_parallel", "pipeline.stages is 4; expected 1"},
+      {"show 1f1b --ranks 2000 --micro-batches 2000000000", "are more than 10000000"},
   };
   for (const auto& [arguments, message] : cases) {
     const ToolResult result = run(arguments);

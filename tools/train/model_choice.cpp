@@ -69,6 +69,11 @@ ModelChoice choose_model(const std::string& text) {
   if (std::filesystem::is_directory(folder)) {
     return from_folder(folder, colon == std::string::npos ? "" : text.substr(colon + 1));
   }
+  if (folder.find('/') != std::string::npos) {
+    throw tensor::InvalidArgument("[model] " + folder +
+                                  " is not a folder here; expected one with config.json, or the "
+                                  "name of a gpt2 model");
+  }
   model::ZooModel zoo = model::make_model(text);
   const auto* config = std::get_if<model::Gpt2Config>(&zoo.config);
   if (config == nullptr) {

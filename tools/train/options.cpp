@@ -77,10 +77,12 @@ std::optional<TrainOptions> parse_command_line(int argc, const char* const* argv
   po::notify(values);
   if (values.contains("ranks")) options.ranks = values["ranks"].as<int>();
   if (values.contains("resume")) options.resume = values["resume"].as<std::string>();
+  require(!options.run.empty(), "--run needs a folder");
   require(options.steps >= 1, "--steps must be at least 1");
   require(!options.ranks || *options.ranks >= 1, "--ranks must be at least 1");
   require(options.save_every >= 0, "--save-every must not be negative");
   require(options.eval_every >= 0, "--eval-every must not be negative");
+  require(options.eval_every == 0 || !options.eval_data.empty(), "--eval-every needs --eval-data");
   require(options.eval_batches >= 1, "--eval-batches must be at least 1");
   require(options.trace_step >= 0 && options.trace_step <= options.steps,
           "--trace-step must be between 1 and --steps");
