@@ -23,6 +23,18 @@ std::unique_ptr<model::DataSource> text_source(const std::string& file, std::int
       std::make_unique<model::TextSource>(model::read_file(file), context, shuffle_seed));
 }
 
+// The shapes of the weights do not tell, for example, the number of heads.
+void check_same_model(const engine::LoadResult& loaded, const model::Gpt2Config& mine) {
+  if (loaded.client_state.empty()) return;  // saved by another trainer
+  model::Gpt2Config saved = model::gpt2_config_from_json(loaded.client_state);
+  saved.dropout = mine.dropout;  // may change on the way
+  saved.attention_dropout = mine.attention_dropout;
+  if (saved == mine) return;
+  throw tensor::InvalidArgument("[train] checkpoint " + loaded.tag +
+                                " is of another model; it was saved with\n" + loaded.client_state +
+                                "\nbut --model is\n" + model::gpt2_config_to_json(mine));
+}
+
 class Session {
  public:
   Session(comm::World& world, const TrainOptions& options, const engine::Config& config,
@@ -67,6 +79,7 @@ class Session {
       const std::string& tag = *options_.resume;
       const engine::LoadResult loaded =
           engine_.load_checkpoint(checkpoints_, tag.empty() ? std::nullopt : std::optional(tag));
+      check_same_model(loaded, model_.config);
       saved_step_ = engine_.global_steps();
       resumed_tag_ = loaded.tag;
       say("resumed from " + loaded.tag + " at step " + std::to_string(saved_step_));
@@ -117,7 +130,7 @@ class Session {
   }
 
   void save() {
-    engine_.save_checkpoint(checkpoints_);
+    engine_.save_checkpoint(checkpoints_, "", model::gpt2_config_to_json(model_.config));
     resumed_tag_.reset();
     saved_step_ = engine_.global_steps();
     say("step " + std::to_string(saved_step_) + ": checkpoint saved in " + checkpoints_.string());
