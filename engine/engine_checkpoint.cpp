@@ -76,13 +76,13 @@ template <class T>
 T field(const json& engine, const char* name) {
   const auto found = engine.find(name);
   if (found == engine.end()) {
-    throw checkpoint::FileError(std::string("[load_checkpoint] engine.json has no \"") + name +
+    throw checkpoint::FileError(std::string("engine.json has no \"") + name +
                                 "\"; the checkpoint is not complete");
   }
   try {
     return found->get<T>();
   } catch (const json::exception& error) {
-    throw checkpoint::FileError(std::string("[load_checkpoint] engine.json: \"") + name +
+    throw checkpoint::FileError(std::string("engine.json: \"") + name +
                                 "\" cannot be read: " + error.what());
   }
 }
@@ -91,7 +91,7 @@ T field(const json& engine, const char* name) {
 std::int64_t count(const json& engine, const char* name) {
   const auto value = field<json>(engine, name);
   if (value.is_number_unsigned()) return value.get<std::int64_t>();
-  throw checkpoint::FileError(std::string("[load_checkpoint] engine.json: expected \"") + name +
+  throw checkpoint::FileError(std::string("engine.json: expected \"") + name +
                               "\" to be a whole number >= 0, got " + value.dump());
 }
 
@@ -99,15 +99,13 @@ void check_layers(const json& engine, const model::Module& module) {
   const auto stored = field<std::vector<std::string>>(engine, "layers");
   const std::vector<std::string> wanted = layer_types(module);
   if (stored.size() != wanted.size()) {
-    throw checkpoint::FileError("[load_checkpoint] the checkpoint has " +
-                                std::to_string(stored.size()) + " layers, the module has " +
-                                std::to_string(wanted.size()));
+    throw checkpoint::FileError("the checkpoint has " + std::to_string(stored.size()) +
+                                " layers, the module has " + std::to_string(wanted.size()));
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (stored[i] == wanted[i]) continue;
-    throw checkpoint::FileError("[load_checkpoint] layer " + std::to_string(i) + " is \"" +
-                                stored[i] + "\" in the checkpoint, the module has \"" + wanted[i] +
-                                "\"");
+    throw checkpoint::FileError("layer " + std::to_string(i) + " is \"" + stored[i] +
+                                "\" in the checkpoint, the module has \"" + wanted[i] + "\"");
   }
 }
 
@@ -123,8 +121,7 @@ struct Saved {
 Saved parse_engine_json(const std::string& text, const model::Module& module) {
   const json engine = json::parse(text);
   if (const std::int64_t format = count(engine, "format"); format != kEngineFormat) {
-    throw checkpoint::FileError("[load_checkpoint] engine.json has format " +
-                                std::to_string(format) + "; expected " +
+    throw checkpoint::FileError("engine.json has format " + std::to_string(format) + "; expected " +
                                 std::to_string(kEngineFormat));
   }
   count(engine, "train_batch_size");
@@ -143,7 +140,7 @@ Saved parse_engine_json(const std::string& text, const model::Module& module) {
 
 void check_tensor(const checkpoint::Reader& reader, const std::string& name,
                   const tensor::Tensor& wanted, std::int64_t layer) {
-  const std::string where = "[load_checkpoint] layer " + std::to_string(layer) + ": ";
+  const std::string where = "layer " + std::to_string(layer) + ": ";
   if (!reader.contains(name)) {
     throw checkpoint::FileError(where + "the checkpoint has no \"" + name + "\"");
   }
@@ -173,7 +170,7 @@ void check_tensors(RankState& rank, const checkpoint::Reader& reader) {
   for (const auto& [name, info] : reader.tensors()) {
     if (name.find('/') != std::string::npos || !owners.contains(owner_of(name))) continue;
     if (expected.contains(name)) continue;
-    throw checkpoint::FileError("[load_checkpoint] the checkpoint holds \"" + name +
+    throw checkpoint::FileError("the checkpoint holds \"" + name +
                                 "\", which the module does not have");
   }
 }

@@ -32,11 +32,15 @@ std::vector<std::string> lines_until(const std::filesystem::path& file, std::int
 
 }  // namespace
 
+std::filesystem::path RunFolder::losses_in(const std::filesystem::path& folder) {
+  return folder / kLossFile;
+}
+
 RunFolder::RunFolder(const std::filesystem::path& folder, std::int64_t resume_step)
     : folder_(folder) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  const std::filesystem::path file = folder_ / kLossFile;
+  const std::filesystem::path file = losses_in(folder_);
   std::vector<std::string> kept;
   if (resume_step > 0) kept = lines_until(file, resume_step);
   // The lines so far stay until all of them are in the new file: there may be no room for it.

@@ -18,6 +18,9 @@ class RunFolder {
   // step are kept, so that a resumed run continues the series where its checkpoint was.
   RunFolder(const std::filesystem::path& folder, std::int64_t resume_step);
 
+  // The file of losses in a run folder.
+  static std::filesystem::path losses_in(const std::filesystem::path& folder);
+
   const std::filesystem::path& path() const { return folder_; }
   // "step,samples,loss,lr,grad_norm,skipped"; flushed, so that the series can be watched.
   void append(const TrainResult& result, std::int64_t samples);

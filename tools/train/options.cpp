@@ -40,8 +40,9 @@ po::options_description describe(TrainOptions& options) {
   add("ranks", po::value<int>()->value_name("N"),
       "ranks, as threads of this process (default: pipeline.stages); not under mpirun");
   add("run", po::value(&options.run)->value_name("FOLDER")->default_value(options.run),
-      "where losses.csv, trace.json and checkpoints/ go; without --resume they replace those of "
-      "an earlier run that have the same name");
+      "where losses.csv, trace.json and checkpoints/ go; an earlier run there is only gone on "
+      "with, "
+      "by --resume");
   add("resume", po::value<std::string>()->value_name("TAG")->implicit_value(""),
       "go on from a checkpoint of the run folder (default: the latest), on any grid");
   add("save-every", po::value(&options.save_every)->value_name("N")->default_value(0),

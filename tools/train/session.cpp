@@ -87,7 +87,10 @@ class Session {
         say("nothing to train: --steps " + std::to_string(options_.steps) +
             " counts from the run's beginning");
       }
-    } else if (model_.weights) {
+    } else {
+      refuse_used_folder();
+    }
+    if (!options_.resume && model_.weights) {
       import_weights(engine_, model_);
       say("weights from " + model_.weights->string());
     }
@@ -103,6 +106,17 @@ class Session {
       say("losses go to " + (folder_->path() / "losses.csv").string() +
           "; set steps_per_print to see progress here");
     }
+  }
+
+  // A new run must not write over an earlier one.
+  void refuse_used_folder() const {
+    if (world_.rank() != 0 ||
+        !std::filesystem::exists(engine::RunFolder::losses_in(options_.run))) {
+      return;
+    }
+    throw tensor::InvalidArgument("[train] the run folder " + options_.run +
+                                  " holds an earlier run; go on with it by --resume, or choose "
+                                  "another --run");
   }
 
   void traced_step() {
