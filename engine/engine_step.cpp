@@ -34,7 +34,14 @@ TrainResult Engine::State::train() {
                          " is not finite; nothing changed, since non_finite_gradients is \"stop\"");
   }
   ++steps;
-  if (update.skipped) ++skipped;
+  if (update.skipped) {
+    ++skipped;
+    if (world.rank() == 0) {
+      log(tensor::LogLevel::kWarning,
+          "step " + std::to_string(steps) + ": the gradient norm is not finite; nothing updated",
+          steps);
+    }
+  }
   samples += batch.train_batch_size;
   source_position += batch.train_batch_size;
   TrainResult result;

@@ -1,4 +1,6 @@
 // penstock-train: trains a zoo model on text, with ranks as threads or under mpirun.
+#include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <stdexcept>
@@ -19,9 +21,23 @@ using namespace penstock;
 constexpr int kUsage = 2;
 constexpr int kFailure = 1;
 
+// Ranks that the MPI launcher started, as Open MPI, PMI and Slurm say it; 1 when none of them does.
+int launched_ranks() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
+    if (const char* value = std::getenv(name)) return std::max(1, std::atoi(value));
+  }
+  return 1;
+}
+
 bool use_mpi(const engine::Config& config) {
   switch (config.communication.backend) {
     case engine::CommunicationBackend::kLocal:
+      if (comm::launched_by_mpi() && launched_ranks() > 1) {
+        throw std::invalid_argument(
+            "communication.backend is \"local\", but the launcher started " +
+            std::to_string(launched_ranks()) +
+            " processes, which would all train the same run; expected \"mpi\" or one process");
+      }
       return false;
     case engine::CommunicationBackend::kMpi:
       return true;

@@ -83,6 +83,9 @@ void check_dropout_rate(const char* name, double rate) {
 
 }  // namespace
 
+// Every rank holds the list of all layers.
+constexpr std::int64_t kMaxLayers = 100'000;
+
 void check(const Gpt2Config& config) {
   for (const auto& [name, value] :
        {std::pair{"layers", config.layers}, std::pair{"heads", config.heads},
@@ -91,6 +94,10 @@ void check(const Gpt2Config& config) {
     if (value >= 1) continue;
     throw tensor::InvalidArgument(std::string("[gpt2] expected ") + name + " >= 1, got " +
                                   std::to_string(value));
+  }
+  if (config.layers > kMaxLayers) {
+    throw tensor::InvalidArgument("[gpt2] expected at most " + std::to_string(kMaxLayers) +
+                                  " layers, got " + std::to_string(config.layers));
   }
   if (config.width % config.heads != 0) {
     throw tensor::InvalidArgument("[gpt2] expected a width that the heads divide, got width " +
