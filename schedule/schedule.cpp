@@ -1,6 +1,5 @@
 #include "schedule/schedule.h"
 
-#include <limits>
 #include <string>
 
 namespace penstock::schedule {
@@ -23,17 +22,25 @@ void require_positive(std::string_view name, const char* key, int value) {
   throw ScheduleError(message);
 }
 
+StageMap map_of(std::string_view name, const ScheduleArgs& args) {
+  require_positive(name, "pipeline.stages", args.ranks);
+  require_positive(name, "gradient_accumulation_steps", args.micro_batches);
+  if (!args.stage_map) {
+    require_positive(name, "pipeline.chunks", args.chunks);
+    return StageMap::loop(args.ranks, args.chunks);
+  }
+  if (args.stage_map->num_ranks() != args.ranks) {
+    throw ScheduleError(
+        where(name) + "pipeline.stage_map has " + std::to_string(args.stage_map->num_ranks()) +
+        " ranks; expected as many as pipeline.stages, " + std::to_string(args.ranks));
+  }
+  return *args.stage_map;
+}
+
 }  // namespace
 
-Schedule::Schedule(std::string_view name, const ScheduleArgs& args) : name_(name), args_(args) {
-  require_positive(name_, "pipeline.stages", args_.ranks);
-  require_positive(name_, "gradient_accumulation_steps", args_.micro_batches);
-  require_positive(name_, "pipeline.chunks", args_.chunks);
-  if (args_.chunks > std::numeric_limits<std::int32_t>::max() / args_.ranks) {
-    throw ScheduleError(where(name_) + "pipeline.stages " + std::to_string(args_.ranks) +
-                        " times pipeline.chunks " + std::to_string(args_.chunks) +
-                        " is more stages than an id can name; lower one of the two");
-  }
+Schedule::Schedule(std::string_view name, const ScheduleArgs& args, std::uint64_t content_hash)
+    : name_(name), args_(args), map_(map_of(name, args)), content_hash_(content_hash) {
   if (args_.rank.value < 0 || args_.rank.value >= args_.ranks) {
     throw_out_of_range(name_, "pipe rank", args_.rank.value, args_.ranks);
   }
@@ -46,53 +53,28 @@ void Schedule::emit(std::int64_t step, std::vector<Instruction>& out) const {
 }
 
 int Schedule::num_pipe_buffers(ChunkId chunk) const {
-  check_chunk(chunk);
+  if (chunk.value < 0 || chunk.value >= num_chunks()) {
+    throw_out_of_range(name_, "chunk", chunk.value, num_chunks());
+  }
   return do_num_pipe_buffers(chunk);
-}
-
-StageId Schedule::stage_of(ChunkId chunk) const {
-  check_chunk(chunk);
-  return do_stage_of(chunk);
-}
-
-PipeRank Schedule::rank_of(StageId stage) const {
-  if (stage.value < 0 || stage.value >= num_stages()) {
-    throw_out_of_range(name_, "stage", stage.value, num_stages());
-  }
-  return do_rank_of(stage);
-}
-
-StageId Schedule::do_stage_of(ChunkId chunk) const {
-  return StageId{chunk.value * args_.ranks + args_.rank.value};
-}
-
-PipeRank Schedule::do_rank_of(StageId stage) const {
-  return PipeRank{stage.value % args_.ranks};
-}
-
-void Schedule::check_chunk(ChunkId chunk) const {
-  if (chunk.value < 0 || chunk.value >= args_.chunks) {
-    throw_out_of_range(name_, "chunk", chunk.value, args_.chunks);
-  }
 }
 
 std::uint64_t hash(const Schedule& schedule) {
   std::uint64_t state = 14695981039346656037u;
   const auto add_byte = [&state](unsigned char byte) { state = (state ^ byte) * 1099511628211u; };
-  const auto add_number = [&add_byte](std::int32_t number) {
-    const auto bits = static_cast<std::uint64_t>(number);
+  const auto add_number = [&add_byte](std::uint64_t bits) {
     for (int shift = 0; shift < 64; shift += 8) {
       add_byte(static_cast<unsigned char>(bits >> shift));
     }
   };
   for (const char c : schedule.name()) add_byte(static_cast<unsigned char>(c));
   add_byte(0);
-  add_number(schedule.num_ranks());
-  add_number(schedule.num_micro_batches());
-  add_number(schedule.num_chunks());
+  add_number(static_cast<std::uint64_t>(schedule.num_ranks()));
+  add_number(static_cast<std::uint64_t>(schedule.num_micro_batches()));
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
-    add_number(schedule.rank_of(StageId{stage}).value);
+    add_number(static_cast<std::uint64_t>(schedule.rank_of(StageId{stage}).value));
   }
+  add_number(schedule.content_hash());
   return state;
 }
 

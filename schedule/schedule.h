@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "schedule/ids.h"
 #include "schedule/instruction.h"
+#include "schedule/stage_map.h"
 
 namespace penstock::schedule {
 
@@ -23,6 +25,9 @@ struct ScheduleArgs {
   int micro_batches = 1;  // M, micro batches per batch: gradient_accumulation_steps
   int chunks = 1;         // v, stages owned by each rank: pipeline.chunks
   PipeRank rank{0};       // whose stream it is
+  // Which rank owns which stage: pipeline.stage_map. None: the schedule's own, which is a loop
+  // unless it says otherwise. With a map, `chunks` is not looked at.
+  std::optional<StageMap> stage_map = {};
 };
 
 // The stream of one rank. Immutable once made, so any number of threads may read it at a time.
@@ -40,9 +45,10 @@ class Schedule {
   PipeRank rank() const { return args_.rank; }
   int num_ranks() const { return args_.ranks; }
   int num_micro_batches() const { return args_.micro_batches; }
-  // Chunks of this rank; the same on every rank.
-  int num_chunks() const { return args_.chunks; }
-  int num_stages() const { return args_.ranks * args_.chunks; }
+  // Chunks of this rank. Ranks may own different numbers of stages.
+  int num_chunks() const { return map_.num_chunks(args_.rank); }
+  int num_stages() const { return map_.num_stages(); }
+  const StageMap& stage_map() const { return map_; }
 
   virtual std::int64_t num_steps() const = 0;
 
@@ -54,36 +60,35 @@ class Schedule {
   int num_pipe_buffers(ChunkId chunk) const;
 
   // The stage that `chunk` of this rank is, and the rank that owns `stage`.
-  StageId stage_of(ChunkId chunk) const;
-  PipeRank rank_of(StageId stage) const;
+  StageId stage_of(ChunkId chunk) const { return map_.stage_of(args_.rank, chunk); }
+  PipeRank rank_of(StageId stage) const { return map_.rank_of(stage); }
+
+  // Identity of what the stream computes beyond name, sizes and stage map, when those do not say it
+  // all: a table that came from a file. The same on every rank of the pipe.
+  std::uint64_t content_hash() const { return content_hash_; }
 
   // Whether `chunk` of this rank is the first or the last stage of the model.
   bool is_first_stage(ChunkId chunk) const { return stage_of(chunk).value == 0; }
   bool is_last_stage(ChunkId chunk) const { return stage_of(chunk).value == num_stages() - 1; }
 
  protected:
-  // ScheduleError if an argument is out of range.
-  Schedule(std::string_view name, const ScheduleArgs& args);
+  // ScheduleError if an argument is out of range, or the stage map has another number of ranks.
+  Schedule(std::string_view name, const ScheduleArgs& args, std::uint64_t content_hash = 0);
 
  private:
   virtual void do_emit(std::int64_t step, std::vector<Instruction>& out) const = 0;
   virtual int do_num_pipe_buffers(ChunkId chunk) const = 0;
 
-  // The stage map. By default stages go round the ranks: stage = chunk * ranks + rank. Both must
-  // be overridden together, and rank_of must be the same function on every rank.
-  virtual StageId do_stage_of(ChunkId chunk) const;
-  virtual PipeRank do_rank_of(StageId stage) const;
-
-  void check_chunk(ChunkId chunk) const;
-
   std::string name_;
   ScheduleArgs args_;
+  StageMap map_;
+  std::uint64_t content_hash_;
 };
 
 // Identity of a schedule, the same on all ranks of a pipe that run the same thing: a hash of name,
-// ranks, micro batches, chunks and the owner of each stage, but not of the rank. Ranks compare it
-// before a batch. Stable over processes, machines and releases: FNV-1a, 64 bits, over the name and
-// a zero byte, then each number as eight bytes, least significant first.
+// ranks, micro batches, the owner of each stage and the content hash, but not of the rank. Ranks
+// compare it before a batch. Stable over processes, machines and releases: FNV-1a, 64 bits, over
+// the name and a zero byte, then each number as eight bytes, least significant first.
 std::uint64_t hash(const Schedule& schedule);
 
 // The steps of a schedule as a range: `for (const std::vector<Instruction>& step : steps(s))`.
