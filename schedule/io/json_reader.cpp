@@ -108,8 +108,13 @@ std::string JsonObject::path_to(const std::string& name) const {
   return where_.ends_with(':') ? where_ + ' ' + name : where_ + '.' + name;
 }
 
+bool JsonObject::offers(const std::string& name) {
+  known_.insert(name);
+  return object_->contains(name);
+}
+
 JsonField JsonObject::take(const std::string& name) {
-  taken_.insert(name);
+  known_.insert(name);
   const auto member = object_->find(name);
   if (member == object_->end()) {
     throw ScheduleError("[schedule::json] " + path_to(name) + " is missing");
@@ -119,9 +124,9 @@ JsonField JsonObject::take(const std::string& name) {
 
 void JsonObject::done() const {
   for (const auto& [name, value] : object_->items()) {
-    if (taken_.contains(name)) continue;
+    if (known_.contains(name)) continue;
     std::string known;
-    for (const std::string& taken : taken_) known += (known.empty() ? "" : ", ") + taken;
+    for (const std::string& key : known_) known += (known.empty() ? "" : ", ") + key;
     throw ScheduleError("[schedule::json] " + path_to(name) + " is " + described(value) +
                         ", which is no known key; expected only " + known);
   }

@@ -47,14 +47,15 @@ class JsonField {
   std::string where_;
 };
 
-// The members of an object, taken by name; done() refuses those that nobody took.
+// The members of an object, asked for by name; done() refuses those that nobody asked for.
 class JsonObject {
  public:
   explicit JsonObject(const JsonField& field);
 
   // ScheduleError if there is none of that name.
   JsonField take(const std::string& name);
-  bool has(const std::string& name) const { return object_->contains(name); }
+  // Whether take() would find it, for members that may be left out.
+  bool offers(const std::string& name);
   void done() const;
 
  private:
@@ -62,7 +63,7 @@ class JsonObject {
 
   const Json* object_;
   std::string where_;
-  std::set<std::string, std::less<>> taken_;
+  std::set<std::string, std::less<>> known_;
 };
 
 }  // namespace penstock::schedule
