@@ -1,6 +1,7 @@
 #include "schedule/grid.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace penstock::schedule {
@@ -12,25 +13,25 @@ char letter(Opcode opcode) {
   return name(opcode).front();
 }
 
-using Row = std::vector<std::string>;
+using TextRow = std::vector<std::string>;
 
-Row row_of(const Schedule& schedule) {
-  Row row = {"rank " + std::to_string(schedule.rank().value)};
-  for (std::int64_t step = 0; step < schedule.num_steps(); ++step) {
+TextRow row_of(const Schedule& schedule, std::int64_t begin, std::int64_t end) {
+  TextRow row = {"rank " + std::to_string(schedule.rank().value)};
+  for (std::int64_t step = begin; step < std::min(end, schedule.num_steps()); ++step) {
     row.push_back(grid_cell(schedule, step));
   }
   return row;
 }
 
-Row header(std::size_t num_columns) {
-  Row row = {"step"};
-  while (row.size() < num_columns) row.push_back(std::to_string(row.size() - 1));
+TextRow header(std::size_t num_columns, std::int64_t begin) {
+  TextRow row = {"step"};
+  while (row.size() < num_columns) row.push_back(std::to_string(begin++));
   return row;
 }
 
-std::vector<std::size_t> column_widths(const std::vector<Row>& rows) {
+std::vector<std::size_t> column_widths(const std::vector<TextRow>& rows) {
   std::vector<std::size_t> widths;
-  for (const Row& row : rows) {
+  for (const TextRow& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
@@ -55,13 +56,19 @@ std::string grid_cell(const Schedule& schedule, std::int64_t step) {
 }
 
 std::string to_grid(std::span<const std::unique_ptr<Schedule>> schedules) {
-  std::vector<Row> rows = {{}};
-  for (const auto& schedule : schedules) rows.push_back(row_of(*schedule));
-  rows.front() = header(std::ranges::max(rows, {}, &Row::size).size());
+  return to_grid(schedules, 0, std::numeric_limits<std::int64_t>::max());
+}
+
+std::string to_grid(std::span<const std::unique_ptr<Schedule>> schedules, std::int64_t begin,
+                    std::int64_t end) {
+  begin = std::max<std::int64_t>(begin, 0);
+  std::vector<TextRow> rows = {{}};
+  for (const auto& schedule : schedules) rows.push_back(row_of(*schedule, begin, end));
+  rows.front() = header(std::ranges::max(rows, {}, &TextRow::size).size(), begin);
 
   const std::vector<std::size_t> widths = column_widths(rows);
   std::string out;
-  for (const Row& row : rows) {
+  for (const TextRow& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       out += row[i];
       if (i + 1 < row.size()) out.append(widths[i] - row[i].size() + (i == 0 ? 2 : 1), ' ');

@@ -1,6 +1,7 @@
 // The time grid of a pipe, for people: a row per rank, a column per step.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,5 +22,8 @@ std::string grid_cell(const Schedule& schedule, std::int64_t step);
 //   rank 0  F0 .  F1 B0
 //   rank 1  .  F0 B0 F1
 std::string to_grid(std::span<const std::unique_ptr<Schedule>> schedules);
+// Only the steps [begin, end), as far as they exist.
+std::string to_grid(std::span<const std::unique_ptr<Schedule>> schedules, std::int64_t begin,
+                    std::int64_t end);
 
 }  // namespace penstock::schedule

@@ -56,7 +56,12 @@ int Schedule::num_pipe_buffers(ChunkId chunk) const {
   if (chunk.value < 0 || chunk.value >= num_chunks()) {
     throw_out_of_range(name_, "chunk", chunk.value, num_chunks());
   }
-  return do_num_pipe_buffers(chunk);
+  const int buffers = do_num_pipe_buffers(chunk);
+  if (buffers < 0) {
+    throw ScheduleError(where(name_) + "it has " + std::to_string(buffers) +
+                        " pipe buffers; expected 0 or more from do_num_pipe_buffers()");
+  }
+  return buffers;
 }
 
 std::uint64_t hash(const Schedule& schedule) {
