@@ -1,7 +1,8 @@
 #include "schedule/deepspeed.h"
 
 #include <algorithm>
-#include <string>
+
+#include "schedule/args.h"
 
 namespace penstock::schedule {
 namespace {
@@ -18,19 +19,7 @@ int train_pipe_buffers(const ScheduleArgs& args) {
 DeepSpeedSchedule::DeepSpeedSchedule(std::string_view name, const ScheduleArgs& args,
                                      int pipe_buffers)
     : Schedule(name, args), pipe_buffers_(pipe_buffers) {
-  if (!args.stage_map && args.chunks != 1) {
-    throw ScheduleError("[schedule " + std::string(name) + "] pipeline.chunks is " +
-                        std::to_string(args.chunks) +
-                        "; expected 1: this schedule has one stage on each rank; set it to 1 or "
-                        "choose another pipeline.schedule");
-  }
-  if (stage_map() != StageMap::loop(args.ranks, 1)) {
-    throw ScheduleError("[schedule " + std::string(name) + "] pipeline.stage_map is " +
-                        to_text(stage_map()) + "; expected " +
-                        to_text(StageMap::loop(args.ranks, 1)) +
-                        ": this schedule has stage r on rank r; leave it out or choose another "
-                        "pipeline.schedule");
-  }
+  one_stage_per_rank(name, args);  // refuses any other map
 }
 
 Instruction DeepSpeedSchedule::on(Opcode opcode, std::int64_t micro_batch) const {
