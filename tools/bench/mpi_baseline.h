@@ -1,12 +1,13 @@
-// The same transfer by plain MPI, to compare with.
+// The same transfers by plain MPI, to compare with.
 #pragma once
 
-#include <cstdint>
+#include "tensor/tensor.h"
 
 namespace penstock::tools {
 
-// Seconds of one way of a ping-pong between the two processes, with one buffer each; after
-// make_mpi_world(). Throws Unsupported when built without MPI.
-double mpi_one_way_seconds(std::int64_t bytes, int count);
+// Blocking, between processes of MPI_COMM_WORLD; after make_mpi_world(). The memory of the tensor
+// is what is sent or filled. Throw Unsupported when built without MPI.
+void mpi_send(const tensor::Tensor& tensor, int peer);
+void mpi_receive(const tensor::Tensor& tensor, int peer);
 
 }  // namespace penstock::tools

@@ -3,8 +3,20 @@
 
 namespace penstock::tools {
 
-double mpi_one_way_seconds(std::int64_t, int) {
+namespace {
+
+[[noreturn]] void refuse() {
   throw tensor::Unsupported("[bench] built without MPI; configure with -DPENSTOCK_MPI=ON");
+}
+
+}  // namespace
+
+void mpi_send(const tensor::Tensor&, int) {
+  refuse();
+}
+
+void mpi_receive(const tensor::Tensor&, int) {
+  refuse();
 }
 
 }  // namespace penstock::tools
