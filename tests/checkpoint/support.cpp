@@ -58,17 +58,6 @@ bool holds_version(const Reader& reader, int version) {
 
 }  // namespace
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (fs::temp_directory_path() / "penstock-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) throw FileError("[" + pattern + "] cannot be made");
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
 void put_bytes(FileSystem& file_system, const fs::path& path, const std::string& bytes) {
   write_text(file_system, path, bytes);
 }

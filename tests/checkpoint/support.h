@@ -13,6 +13,7 @@
 #include "checkpoint/checkpoint.h"
 #include "comm/world.h"
 #include "tests/support/errors.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 
 namespace penstock::checkpoint::testing {
@@ -20,21 +21,8 @@ namespace penstock::checkpoint::testing {
 using penstock::testing::cpu_context;
 using penstock::testing::make;
 using penstock::testing::message;
+using penstock::testing::TemporaryFolder;
 using penstock::testing::values;
-
-// A folder of its own on the disk, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // A file's bytes, on any file system.
 void put_bytes(FileSystem& file_system, const std::filesystem::path& path,

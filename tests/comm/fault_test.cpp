@@ -1,52 +1,25 @@
 // Ranks as processes that fail, are killed, leave or stop: the job ends, all of it, and says why.
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include "tests/comm/failures.h"
+#include "tests/support/command.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::comm::testing {
 namespace {
 
-struct Ended {
-  int status = -1;  // exit status of the launcher; 124 when it had to be stopped after 30 s
-  std::string output;
-};
-
-class Folder {
- public:
-  Folder() {
-    std::string name = ::testing::TempDir() + "penstock_fault_XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder " + name);
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+using penstock::testing::Ended;
+using penstock::testing::TemporaryFolder;
 
 Ended launch(int ranks, const std::filesystem::path& folder, const std::string& name) {
-  const std::string command = "timeout -k 5 30 " PENSTOCK_MPIRUN " -n " + std::to_string(ranks) +
-                              " " PENSTOCK_FAULT_PROGRAM " " + folder.string() + " " + name +
-                              " 2>&1";
-  Ended ended;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
-  char block[4096];
-  while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
-    ended.output.append(block, count);
-  }
-  const int status = pclose(pipe);
-  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ended;
+  return penstock::testing::run_processes(
+      PENSTOCK_MPIRUN, ranks, PENSTOCK_FAULT_PROGRAM " " + folder.string() + " " + name, 30);
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -57,10 +30,10 @@ class MpiFailures : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(MpiFailures, EndAsTheyMust) {
   for (const int ranks : {2, 4}) {
-    const Folder folder;
+    const TemporaryFolder folder;
     const Ended ended = launch(ranks, folder.path(), GetParam().name);
     EXPECT_NE(ended.status, 0) << "the launcher must see a failed run";
-    EXPECT_NE(ended.status, 124) << "the job did not end";
+    EXPECT_NE(ended.status, Ended::kTooSlow) << "the job did not end";
     for (int rank = 0; rank < ranks; ++rank) {
       EXPECT_TRUE(std::filesystem::exists(folder.path() / ("passed" + std::to_string(rank))))
           << "rank " << rank << " of " << ranks << "\n"
@@ -87,7 +60,7 @@ void expect_gone(const std::filesystem::path& folder, int ranks) {
 }
 
 TEST(Job, FinishesWhenNothingFails) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Ended ended = launch(4, folder.path(), "finish");
   EXPECT_EQ(ended.status, 0) << ended.output;
   expect_gone(folder.path(), 4);
@@ -101,10 +74,10 @@ struct Fault {
 class JobWithFault : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(JobWithFault, IsGoneAndSaysWho) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Ended ended = launch(4, folder.path(), GetParam().name);
   EXPECT_NE(ended.status, 0) << ended.output;
-  EXPECT_NE(ended.status, 124) << "not gone in 30 s\n" << ended.output;
+  EXPECT_NE(ended.status, Ended::kTooSlow) << "not gone in 30 s\n" << ended.output;
   EXPECT_TRUE(contains(ended.output, GetParam().said)) << ended.output;
   expect_gone(folder.path(), 4);
 }

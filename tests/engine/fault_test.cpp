@@ -1,36 +1,19 @@
 // Runs as processes that die: one rank is killed at a chosen file operation of a save, or a step
 // fails. The job ends, and what is on the disk is the last checkpoint, whole.
-#include <cstdio>
 #include <fstream>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include "tests/engine/fault_runs.h"
+#include "tests/support/command.h"
 
 namespace penstock::testing {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Ended {
-  int status = -1;  // of the launcher; 124 when it had to be stopped after 60 s
-  std::string output;
-};
-
 Ended launch(int ranks, const std::string& arguments) {
-  const std::string command = "timeout -k 5 60 " PENSTOCK_MPIRUN " -n " + std::to_string(ranks) +
-                              " " PENSTOCK_FAULT_PROGRAM " " + arguments + " 2>&1";
-  Ended ended;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("cannot run " + command);
-  char block[4096];
-  while (const std::size_t count = std::fread(block, 1, sizeof block, pipe)) {
-    ended.output.append(block, count);
-  }
-  const int status = pclose(pipe);
-  ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ended;
+  return run_processes(PENSTOCK_MPIRUN, ranks, PENSTOCK_FAULT_PROGRAM " " + arguments, 60);
 }
 
 std::string text_of(const fs::path& file) {
@@ -130,7 +113,7 @@ TEST(KillWhileSaving, LeavesTheLastCheckpointWhole) {
     ASSERT_FALSE(fs::exists(folder.path() / ("saved" + rank))) << ended.output;
     EXPECT_NE(ended.output.find("signal 9"), std::string::npos) << ended.output;
     EXPECT_NE(ended.status, 0);
-    EXPECT_NE(ended.status, 124) << "the job did not end";
+    EXPECT_NE(ended.status, Ended::kTooSlow) << "the job did not end";
 
     const fs::path checkpoints = folder.path() / "checkpoints";
     const Loaded loaded = load(checkpoints);
@@ -157,7 +140,7 @@ TEST(FailedStep, EndsEveryProcessWithItsFirstCause) {
   const TemporaryFolder folder;
   const Ended ended = launch(kLossRun.ranks(), "loss " + folder.path().string());
   EXPECT_NE(ended.status, 0);
-  EXPECT_NE(ended.status, 124) << "the job did not end";
+  EXPECT_NE(ended.status, Ended::kTooSlow) << "the job did not end";
   const std::string cause =
       "rank 3 (stage 3, ForwardPass(c0 m3 b1), micro batch 3): the loss fails here";
   for (int rank = 0; rank < kLossRun.ranks(); ++rank) {

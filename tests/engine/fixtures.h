@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "model/module.h"
 #include "tests/engine/grid_run.h"
+#include "tests/support/temporary_folder.h"
 
 namespace penstock::testing {
 
@@ -71,19 +72,5 @@ inline const std::string kUniform = R"({"pipeline": {"partition": "uniform"}})";
 // Exceptions as text: "EndOfData: …", with the names of engine/errors.h and comm/error.h;
 // "Error: …" for any other; "" when nothing was thrown.
 std::string thrown_by(const std::function<void()>& call);
-
-// --- files
-// A directory of its own, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace penstock::testing

@@ -1,0 +1,160 @@
+// penstock-train as a person runs it: a run, its resumption, weights out and in, and what it
+// refuses.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temporary_folder.h"
+#include "tests/tools/run_tool.h"
+
+namespace penstock::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kModel = "gpt2:layers=2,width=16,heads=2,context=16,vocabulary=256";
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  EXPECT_TRUE(in.is_open()) << file;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<std::string> lines_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class PenstockTrain : public ::testing::Test {
+ protected:
+  PenstockTrain() {
+    std::ofstream(folder_ / "run.json") << R"({
+      "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4,
+      "pipeline": {"stages": 2}, "threads_per_rank": 1, "gradient_clipping": 1.0,
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
+    std::ofstream text(folder_ / "text.txt");
+    for (int i = 0; i < 200; ++i) text << "line " << i << " of the text to train on\n";
+  }
+
+  // Everything but the tool: files, model, and what the test wants.
+  std::string arguments(const std::string& more, const std::string& model = kModel) const {
+    return "--config " + (folder_ / "run.json").string() + " --data " +
+           (folder_ / "text.txt").string() + " --model " + model + " " + more;
+  }
+  std::string in(const std::string& name) const { return (folder_ / name).string(); }
+  ToolResult train(const std::string& more, const std::string& model = kModel) const {
+    return run_tool(PENSTOCK_TRAIN, arguments(more, model));
+  }
+
+  const testing::TemporaryFolder folder_;
+};
+
+TEST_F(PenstockTrain, LeavesARunFolderThatAResumedRunGoesOnWith) {
+  const ToolResult whole = train("--steps 6 --run " + in("whole"));
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const ToolResult first = train("--steps 3 --run " + in("parts"));
+  ASSERT_EQ(first.status, 0) << first.err;
+  const ToolResult rest = train("--steps 6 --resume --run " + in("parts"));
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_TRUE(contains(rest.err, "resumed from global_step3 at step 3")) << rest.err;
+
+  const std::vector<std::string> losses = lines_of(folder_ / "parts" / "losses.csv");
+  ASSERT_EQ(losses.size(), 7u);
+  EXPECT_EQ(losses[0], "step,samples,loss,lr,grad_norm,skipped");
+  EXPECT_EQ(losses, lines_of(folder_ / "whole" / "losses.csv"));
+  EXPECT_NE(losses[1].substr(2), losses[6].substr(2));
+  for (const char* file : {"config.json", "startup.txt", "trace.json", "checkpoints/latest"}) {
+    EXPECT_TRUE(fs::exists(folder_ / "parts" / file)) << file;
+  }
+  EXPECT_EQ(text_of(folder_ / "parts" / "checkpoints" / "latest"), "global_step6\n");
+}
+
+TEST_F(PenstockTrain, ResumesOnAnotherPipeSize) {
+  ASSERT_EQ(train("--steps 6 --run " + in("whole")).status, 0);
+  ASSERT_EQ(train("--steps 3 --run " + in("parts")).status, 0);
+  const ToolResult rest = train("--steps 6 --resume --set pipeline.stages=3 --run " + in("parts"));
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_TRUE(contains(rest.err, "grid: pipe 3 x data 1")) << rest.err;
+  EXPECT_EQ(lines_of(folder_ / "parts" / "losses.csv"), lines_of(folder_ / "whole" / "losses.csv"));
+}
+
+TEST_F(PenstockTrain, DoesNotWriteOverAnEarlierRun) {
+  ASSERT_EQ(train("--steps 1 --run " + in("run")).status, 0);
+  const std::string losses = text_of(folder_ / "run" / "losses.csv");
+  const ToolResult again = train("--steps 2 --run " + in("run"));
+  EXPECT_EQ(again.status, 1);
+  EXPECT_TRUE(contains(again.err, "holds an earlier run; go on with it by --resume")) << again.err;
+  EXPECT_EQ(text_of(folder_ / "run" / "losses.csv"), losses);
+}
+
+TEST_F(PenstockTrain, RefusesToResumeAnotherModelOfTheSameShapes) {
+  ASSERT_EQ(train("--steps 1 --run " + in("run")).status, 0);
+  const ToolResult other = train("--steps 2 --resume --run " + in("run"),
+                                 "gpt2:layers=2,width=16,heads=4,context=16,vocabulary=256");
+  EXPECT_EQ(other.status, 1);
+  EXPECT_TRUE(contains(other.err, "checkpoint global_step1 is of another model")) << other.err;
+  EXPECT_TRUE(contains(other.err, R"("n_head": 2)")) << other.err;
+  EXPECT_TRUE(contains(other.err, R"("n_head": 4)")) << other.err;
+  // Dropout may change on the way.
+  const ToolResult dropout =
+      train("--steps 2 --resume --run " + in("run"), std::string(kModel) + ",dropout=0.1");
+  EXPECT_EQ(dropout.status, 0) << dropout.err;
+}
+
+TEST_F(PenstockTrain, ExportsWeightsThatAnotherRunStartsFrom) {
+  ASSERT_EQ(train("--steps 3 --run " + in("a") + " --export " + in("exported")).status, 0);
+  // A step that changes nothing: what goes in comes out again, from another cut of the model.
+  const ToolResult still = train("--steps 1 --run " + in("b") + " --export " + in("again") +
+                                     " --set optimizer.params.lr=0 --set pipeline.stages=3",
+                                 in("exported"));
+  ASSERT_EQ(still.status, 0) << still.err;
+  EXPECT_TRUE(contains(still.err, "weights from " + in("exported/model.safetensors"))) << still.err;
+  const std::string weights = text_of(folder_ / "exported" / "model.safetensors");
+  EXPECT_TRUE(contains(weights, "h.0.attn.c_attn.weight"));  // Hugging Face's names
+  EXPECT_EQ(text_of(folder_ / "again" / "model.safetensors"), weights);
+  EXPECT_EQ(text_of(folder_ / "again" / "config.json"),
+            text_of(folder_ / "exported" / "config.json"));
+  // A model that starts from its seed is another.
+  ASSERT_EQ(train("--steps 1 --run " + in("c") + " --export " + in("fresh")).status, 0);
+  EXPECT_NE(text_of(folder_ / "fresh" / "model.safetensors"), weights);
+}
+
+#ifdef PENSTOCK_MPIRUN
+testing::Ended launch(int ranks, const std::string& arguments) {
+  return testing::run_processes(PENSTOCK_MPIRUN, ranks, PENSTOCK_TRAIN " " + arguments, 60);
+}
+
+TEST_F(PenstockTrain, RefusesProcessesThatWouldEachTrainTheSameRun) {
+  const testing::Ended ended =
+      launch(2, arguments("--steps 1 --set communication.backend=local --run " + in("run")));
+  EXPECT_EQ(ended.status, 2) << ended.output;
+  EXPECT_TRUE(contains(ended.output,
+                       "communication.backend is \"local\", but the launcher started 2 processes"))
+      << ended.output;
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+TEST_F(PenstockTrain, TrainsTheSameUnderALauncherAsInOneProcess) {
+  const std::string more = "--steps 3 --set pipeline.stages=4 ";
+  ASSERT_EQ(train(more + "--ranks 8 --run " + in("threads")).status, 0);
+  const testing::Ended ended = launch(8, arguments(more + "--run " + in("processes")));
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  EXPECT_TRUE(contains(ended.output, "grid: pipe 4 x data 2 x model 1 (mpi, 1 threads per rank)"))
+      << ended.output;
+  EXPECT_EQ(lines_of(folder_ / "processes" / "losses.csv"),
+            lines_of(folder_ / "threads" / "losses.csv"));
+}
+#endif
+
+}  // namespace
+}  // namespace penstock::tools
