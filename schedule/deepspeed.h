@@ -37,7 +37,7 @@ class DeepSpeedSchedule : public Schedule {
 // min(P - s, M) micro batches are in flight, whatever M is.
 class TrainSchedule final : public DeepSpeedSchedule {
  public:
-  static constexpr std::string_view kName = "1f1b";
+  static constexpr std::string_view kName = "train";
 
   explicit TrainSchedule(const ScheduleArgs& args);
   std::int64_t num_steps() const override;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "schedule/schedule.h"
+#include "schedule/table.h"
 
 namespace penstock::schedule {
 
@@ -16,7 +17,11 @@ struct ScheduleInfo {
   // What the arguments must satisfy beyond their ranges, in the config's key names.
   std::string_view constraints;
   bool trains;  // false: forward only
-  std::unique_ptr<Schedule> (*make)(const ScheduleArgs&);
+  int chunks;   // the only pipeline.chunks that it takes; 0: any
+  // The compute order that is lowered; null when the stream itself is a formula.
+  RowSource (*rows)(const ScheduleArgs&) = nullptr;
+  // The formula; null when there are rows.
+  std::unique_ptr<Schedule> (*make)(const ScheduleArgs&) = nullptr;
 };
 
 // All of them, in the order to show them in.

@@ -160,7 +160,7 @@ std::vector<std::vector<Instruction>> streams(std::string_view name, int ranks, 
 }
 
 TEST(Deadlock, NoneInAnyPipeWithEitherMeaningOfSend) {
-  for (const char* name : {"1f1b", "inference"}) {
+  for (const char* name : {"train", "inference"}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       for (int m = 1; m <= 20; ++m) {
         for (const Sends sends : {Sends::kNeverWait, Sends::kBlock}) {
@@ -175,7 +175,7 @@ TEST(Deadlock, NoneInAnyPipeWithEitherMeaningOfSend) {
 
 // The premise: the simulation does find the faults that it looks for.
 TEST(Deadlock, IsFoundWhereThereIsOne) {
-  auto pipe = streams("1f1b", 2, 4);
+  auto pipe = streams("train", 2, 4);
   ASSERT_EQ(Pipe(pipe, Sends::kBlock).run(), "");
   // Rank 0 of step 3 receives a gradient, then sends an activation: the other way round, both
   // ranks send first and block; sends that never wait still get through.
@@ -187,19 +187,19 @@ TEST(Deadlock, IsFoundWhereThereIsOne) {
 }
 
 TEST(Deadlock, SimulationSeesLostAndCrossedTransfers) {
-  auto pipe = streams("1f1b", 2, 4);
+  auto pipe = streams("train", 2, 4);
   auto recv = std::ranges::find(pipe[1], kRecvActivation, &Instruction::opcode);
   recv->micro_batch = MicroBatchId{1};
   EXPECT_NE(Pipe(pipe, Sends::kNeverWait).run().find("received SendActivation(c0 m0 b0)"),
             std::string::npos);
 
-  pipe = streams("1f1b", 2, 4);
+  pipe = streams("train", 2, 4);
   std::erase_if(pipe[1], [](const Instruction& i) { return i.opcode == kRecvActivation; });
   EXPECT_NE(Pipe(pipe, Sends::kNeverWait).run(), "");
 }
 
 TEST(Deadlock, SimulationSeesTooFewBuffers) {
-  auto pipe = streams("1f1b", 4, 8);
+  auto pipe = streams("train", 4, 8);
   for (Instruction& i : pipe[0]) {
     if (has(operands(i.opcode), Operands::kBuffer)) i.buffer = BufferId{i.micro_batch.value % 3};
   }

@@ -22,9 +22,7 @@ struct GoldenRow {
   int num_pipe_buffers;
   std::vector<std::vector<std::string>> steps;
 
-  std::unique_ptr<Schedule> make() const {
-    return make_schedule(schedule == "train" ? "1f1b" : schedule, args);
-  }
+  std::unique_ptr<Schedule> make() const { return make_schedule(schedule, args); }
   std::string title() const {
     return schedule + " stages " + std::to_string(args.ranks) + " micro batches " +
            std::to_string(args.micro_batches) + " stage " + std::to_string(args.rank.value);

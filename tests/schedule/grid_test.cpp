@@ -26,7 +26,7 @@ class Fixed final : public Schedule {
 };
 
 TEST(Grid, ShowsThePassesOfEachRank) {
-  EXPECT_EQ(to_grid(make_pipe("1f1b", {.ranks = 3, .micro_batches = 3})),
+  EXPECT_EQ(to_grid(make_pipe("train", {.ranks = 3, .micro_batches = 3})),
             "step    0  1  2  3  4  5  6  7  8  9\n"
             "rank 0  F0 .  F1 .  F2 B0 .  B1 .  B2+O\n"
             "rank 1  .  F0 .  F1 B0 F2 B1 .  B2 O\n"

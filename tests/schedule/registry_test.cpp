@@ -1,5 +1,7 @@
 #include "schedule/registry.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "tests/schedule/streams.h"
@@ -11,19 +13,24 @@ TEST(Registry, MakesEachScheduleUnderItsOwnName) {
   std::vector<std::string> names;
   for (const ScheduleInfo& info : registered_schedules()) {
     names.emplace_back(info.name);
-    const auto schedule = make_schedule(info.name, {.ranks = 1, .micro_batches = 3});
+    const auto schedule = make_schedule(
+        info.name, {.ranks = 1, .micro_batches = 3, .chunks = std::max(info.chunks, 1)});
     EXPECT_EQ(schedule->name(), info.name);
     EXPECT_EQ(schedule->num_micro_batches(), 3);
     const bool trains = count(flat(*schedule), Opcode::kOptimizerStep) == 1;
     EXPECT_EQ(info.trains, trains) << info.name;
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"1f1b", "inference", "data_parallel"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"1f1b", "gpipe", "gpipe_reversed", "looped_bfs",
+                                      "interleaved_1f1b", "zb_h1", "zb1p", "zbv", "dualpipev",
+                                      "train", "data_parallel", "inference", "forward_only"}));
 }
 
 TEST(Registry, NamesTheKnownSchedulesForAnUnknownOne) {
   EXPECT_EQ(error_of([] { make_schedule("1F1B", {}); }),
-            "[schedule] there is no schedule named \"1F1B\"; expected one of 1f1b, inference, "
-            "data_parallel; set pipeline.schedule to one of them");
+            "[schedule] there is no schedule named \"1F1B\"; expected one of 1f1b, gpipe, "
+            "gpipe_reversed, looped_bfs, interleaved_1f1b, zb_h1, zb1p, zbv, dualpipev, train, "
+            "data_parallel, inference, forward_only; set pipeline.schedule to one of them");
   EXPECT_THROW(schedule_info(""), ScheduleError);
 }
 

@@ -203,7 +203,7 @@ TEST(Rules, InterleavedOfOneChunkIsOneForwardOneBackward) {
 TEST(Rules, OneForwardOneBackwardIsWhatTheStreamOfThatNameComputes) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (int m = 1; m <= 19; ++m) {
-      const Table streamed = table_of(make_pipe("1f1b", sizes(ranks, 1, m)));
+      const Table streamed = table_of(make_pipe("train", sizes(ranks, 1, m)));
       EXPECT_EQ(words(streamed), words("1f1b", ranks, 1, m)) << ranks << " ranks, M " << m;
     }
   }

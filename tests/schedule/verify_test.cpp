@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -71,6 +72,7 @@ class Damage {
     const std::size_t at = below(stream.size());
     switch (kind) {
       case 0:
+        dropped_ = stream[at].opcode;
         stream.erase(stream.begin() + static_cast<std::ptrdiff_t>(at));
         return true;
       case 1:
@@ -93,6 +95,7 @@ class Damage {
   }
 
   const std::vector<Flat>& streams() const { return streams_; }
+  std::optional<Opcode> dropped() const { return dropped_; }
 
  private:
   std::size_t below(std::size_t count) { return random_() % count; }
@@ -129,6 +132,7 @@ class Damage {
 
   const Pipe& pipe_;
   std::vector<Flat> streams_;
+  std::optional<Opcode> dropped_;
   std::mt19937_64& random_;
 };
 
@@ -153,7 +157,7 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"1f1b", 3, 1, 4},          {"1f1b", 2, 1, 1},      {"inference", 3, 1, 4},
+    {"1f1b", 3, 1, 4},          {"train", 2, 1, 4},     {"inference", 3, 1, 4},
     {"data_parallel", 1, 1, 3}, {"gpipe", 2, 1, 3},     {"interleaved_1f1b", 2, 2, 4},
     {"looped_bfs", 2, 3, 3},    {"zb1p", 3, 2, 6},      {"zb_h1", 4, 1, 5},
     {"zbv", 3, 2, 5},           {"dualpipev", 2, 2, 6}, {"forward_only", 3, 2, 5},
@@ -192,6 +196,10 @@ TEST(Verify, FindsWhateverDamageMatters) {
         continue;
       }
       ++harmless[kind];
+      // Only a model without ties does without this one, which an engine checks.
+      if (damage.dropped()) {
+        EXPECT_EQ(*damage.dropped(), Opcode::kReduceTiedGrads);
+      }
       for (std::uint64_t seed = 0; seed < 5; ++seed) {
         ASSERT_EQ(run_blindly(*pipe[0], damage.streams(), trains, seed), "")
             << c.name << ", damage " << kind << "\n"
@@ -205,8 +213,6 @@ TEST(Verify, FindsWhateverDamageMatters) {
     total += rejected[kind] + harmless[kind];
   }
   EXPECT_GE(total, 2000);
-  // Dropping something is never harmless, unless nobody reduces ties.
-  EXPECT_LT(harmless[0], 20);
 }
 
 // The other premise: the blind executor does notice damage.
@@ -258,7 +264,7 @@ TEST(Verify, ReportsADeadlockOnEveryRank) {
 }
 
 TEST(Verify, TellsWhetherSendsMayBlock) {
-  EXPECT_TRUE(verify(make_pipe("1f1b", {.ranks = 4, .micro_batches = 8}), true).rendezvous_safe);
+  EXPECT_TRUE(verify(make_pipe("train", {.ranks = 4, .micro_batches = 8}), true).rendezvous_safe);
   EXPECT_TRUE(
       verify(make_pipe("inference", {.ranks = 4, .micro_batches = 8}), false).rendezvous_safe);
   EXPECT_FALSE(verify(make_pipe("zbv", {.ranks = 4, .micro_batches = 8, .chunks = 2}), true)
