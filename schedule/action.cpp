@@ -1,7 +1,8 @@
 #include "schedule/action.h"
 
-#include <charconv>
 #include <optional>
+
+#include "schedule/scan.h"
 
 namespace penstock::schedule {
 namespace {
@@ -10,20 +11,9 @@ constexpr std::string_view kOverlapSuffix = "OVERLAP_F_B";
 constexpr std::string_view kLetters = "FBIW";  // in the order of ActionKind
 
 [[noreturn]] void fail(std::string_view text, const char* problem) {
-  throw ScheduleError("\"" + std::string(text) + "\" is not an action: " + problem +
+  throw ScheduleError(quoted(text) + " is not an action: " + problem +
                       "; expected stage, kind and micro batch, such as 2F0 (kinds F, B, I, W), or "
                       "(0F7;7B3)OVERLAP_F_B");
-}
-
-// Takes the digits that `text` begins with; none unless they are a number as it would be printed.
-std::optional<std::int32_t> take_number(std::string_view& text) {
-  std::int32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const auto length = static_cast<std::size_t>(end - text.data());
-  if (error != std::errc() || value < 0 || text.front() == '-') return std::nullopt;
-  if (length > 1 && text.front() == '0') return std::nullopt;
-  text.remove_prefix(length);
-  return value;
 }
 
 Action parse_action(std::string_view text, std::string_view whole) {

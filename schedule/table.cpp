@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <tuple>
 #include <utility>
 
 #include "schedule/fnv.h"
@@ -12,112 +11,6 @@ namespace {
 
 [[noreturn]] void fail(const std::string& problem) {
   throw ScheduleError("[table] " + problem);
-}
-
-// "rank 1, cell 7".
-std::string place(PipeRank rank, std::size_t cell) {
-  return "rank " + std::to_string(rank.value) + ", cell " + std::to_string(cell);
-}
-
-// One action of a row and the cell that holds it.
-struct Entry {
-  Action action;
-  std::size_t cell;
-};
-
-bool same_pass(const Action& a, const Action& b) {
-  return a.stage == b.stage && a.micro_batch == b.micro_batch;
-}
-
-// The passes of one stage and micro batch, in row order: F, or F B, or F I W.
-void check_passes(const Table& table, PipeRank rank, std::span<const Entry> passes) {
-  using enum ActionKind;
-  const auto at = [&](const Entry& entry) {
-    return place(rank, entry.cell) + ": " + to_text(entry.action);
-  };
-  std::array<const Entry*, 4> first{};  // by kind
-  for (const Entry& entry : passes) {
-    const Entry*& earlier = first[static_cast<std::size_t>(entry.action.kind)];
-    if (earlier != nullptr) {
-      fail(at(entry) + " was there before, in cell " + std::to_string(earlier->cell) +
-           "; expected each action once");
-    }
-    earlier = &entry;
-  }
-  const auto of = [&first](ActionKind kind) { return first[static_cast<std::size_t>(kind)]; };
-  const Entry& any = passes.front();
-  if (of(kForward) == nullptr)
-    fail(at(any) + " has no forward on this rank; expected one before it");
-  if (&any != of(kForward)) fail(at(any) + " stands before its forward; expected it after");
-  if (!table.trains) {
-    if (passes.size() > 1) fail(at(passes[1]) + ": a table that is forward only has a backward");
-    return;
-  }
-  if (passes.size() == 1) {
-    fail(at(any) + " has no backward; expected a full one (B), or its two parts (I and W)");
-  }
-  const Entry* full = of(kBackward);
-  const Entry* input = of(kBackwardInput);
-  const Entry* weight = of(kBackwardWeight);
-  if (full != nullptr && passes.size() > 2) {
-    fail(at(input != nullptr ? *input : *weight) +
-         " is a part of a backward that is also there in full, in cell " +
-         std::to_string(full->cell) + "; expected B, or I and W");
-  }
-  if (full != nullptr) return;
-  if (weight == nullptr) fail(at(*input) + " has no weight part (W); expected one after it");
-  if (input == nullptr) fail(at(*weight) + " has no input part (I); expected one before it");
-  if (weight < input) fail(at(*weight) + " stands before its input part (I); expected it after");
-}
-
-// The actions of a row, by stage and micro batch and then in row order. Each is checked by itself.
-std::vector<Entry> sorted_entries(const Table& table, PipeRank rank, const Row& row) {
-  std::vector<Entry> entries;
-  entries.reserve(row.size());
-  for (std::size_t cell = 0; cell < row.size(); ++cell) {
-    for (const Action& action : row[cell].actions()) {
-      const auto at = [&] { return place(rank, cell) + ": " + to_text(action); };
-      if (action.stage.value < 0 || action.stage.value >= table.map.num_stages()) {
-        fail(at() + " names a stage that does not exist; expected 0 to " +
-             std::to_string(table.map.num_stages() - 1));
-      }
-      if (const PipeRank owner = table.map.rank_of(action.stage); owner != rank) {
-        fail(at() + " is of a stage of rank " + std::to_string(owner.value) +
-             "; expected it in that rank's row, or another stage map");
-      }
-      if (action.micro_batch.value < 0 || action.micro_batch.value >= table.micro_batches) {
-        fail(at() + " names a micro batch that does not exist; expected 0 to " +
-             std::to_string(table.micro_batches - 1));
-      }
-      entries.push_back({action, cell});
-    }
-  }
-  // Stable: entries of the same stage and micro batch stay in row order.
-  std::ranges::stable_sort(entries, {}, [](const Entry& entry) {
-    return std::tuple(entry.action.stage, entry.action.micro_batch);
-  });
-  return entries;
-}
-
-void check_row(const Table& table, PipeRank rank) {
-  const std::vector<Entry> entries =
-      sorted_entries(table, rank, table.rows[static_cast<std::size_t>(rank.value)]);
-  auto begin = entries.begin();
-  for (const StageId stage : table.map.stages_of(rank)) {
-    for (std::int32_t m = 0; m < table.micro_batches; ++m) {
-      const Action wanted{ActionKind::kForward, stage, MicroBatchId{m}};
-      const auto end = std::find_if(begin, entries.end(), [&wanted](const Entry& entry) {
-        return !same_pass(entry.action, wanted);
-      });
-      if (begin == end) {
-        fail("rank " + std::to_string(rank.value) + " has no " + to_text(wanted) +
-             "; expected every micro batch, 0 to " + std::to_string(table.micro_batches - 1) +
-             ", on every stage");
-      }
-      check_passes(table, rank, {begin, end});
-      begin = end;
-    }
-  }
 }
 
 // The passes of one step as cells.
@@ -150,7 +43,7 @@ void append_cells(const Schedule& schedule, const Step& step, bool overlap, Row&
   const Action forward = row[first].actions()[0];
   const Action backward = row[first + 1].actions()[0];
   if (forward.kind == ActionKind::kForward && backward.kind == ActionKind::kBackward &&
-      !same_pass(forward, backward)) {
+      (forward.stage != backward.stage || forward.micro_batch != backward.micro_batch)) {
     row.pop_back();
     row.back() = Cell::overlapped(forward, backward);
   }
@@ -207,17 +100,6 @@ Table table_of(std::span<const std::unique_ptr<Schedule>> schedules, bool overla
                    });
   }
   return table;
-}
-
-void check_table(const Table& table) {
-  if (table.micro_batches < 1) {
-    fail("it has " + std::to_string(table.micro_batches) + " micro batches; expected 1 or more");
-  }
-  if (table.rows.size() != static_cast<std::size_t>(table.map.num_ranks())) {
-    fail("it has " + std::to_string(table.rows.size()) + " rows; expected one for each of the " +
-         std::to_string(table.map.num_ranks()) + " ranks of the stage map " + to_text(table.map));
-  }
-  for (int rank = 0; rank < table.map.num_ranks(); ++rank) check_row(table, PipeRank{rank});
 }
 
 std::uint64_t hash(const Table& table) {

@@ -1,10 +1,10 @@
 #include "schedule/text.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <optional>
-#include <system_error>
+
+#include "schedule/scan.h"
 
 namespace penstock::schedule {
 namespace {
@@ -36,24 +36,6 @@ void append(std::string& out, std::size_t index, const Step& step) {
     append(out, step[i]);
   }
   out += '\n';
-}
-
-// `text` in quotes, short, and safe to print whatever its bytes are.
-std::string quoted(std::string_view text) {
-  constexpr std::size_t kLongest = 24;
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string out = "\"";
-  for (const char c : text.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      out += c;
-    } else {
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    }
-  }
-  return out + (text.size() > kLongest ? "…\"" : "\"");
 }
 
 // Reads one line, from left to right.
@@ -104,19 +86,12 @@ class LineParser {
     id = IdType{parse_number()};
   }
 
-  // Digits without a sign or leading zeros, so that a number has one form only.
   std::int32_t parse_number() {
-    std::int32_t number = 0;
-    const char* begin = line_.data() + position_;
-    const char* end = line_.data() + line_.size();
-    const auto [stop, error] = std::from_chars(begin, end, number);
-    const bool has_sign = begin != end && *begin == '-';
-    const bool has_leading_zero = stop - begin > 1 && *begin == '0';
-    if (error != std::errc{} || has_sign || has_leading_zero) {
-      fail("a number from 0 to 2147483647 without leading zeros");
-    }
-    position_ += static_cast<std::size_t>(stop - begin);
-    return number;
+    std::string_view after = rest();
+    const std::optional<std::int32_t> number = take_number(after);
+    if (!number) fail("a number from 0 to 2147483647 without leading zeros");
+    position_ = line_.size() - after.size();
+    return *number;
   }
 
   std::string_view rest() const { return line_.substr(position_); }

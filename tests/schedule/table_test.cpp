@@ -40,10 +40,12 @@ TEST(Table, CheckNamesRankCellAndAction) {
   EXPECT_EQ(problem({"0F0 0F1 0B0", good}),
             "[table] rank 0, cell 1: 0F1 has no backward; expected a full one (B), or its two "
             "parts (I and W)");
-  EXPECT_EQ(problem({"0F0 0B0 0F0 0F1 0B1", good}),
-            "[table] rank 0, cell 2: 0F0 was there before, in cell 0; expected each action once");
-  EXPECT_EQ(problem({"0F0 0B0 0F1 0B0 0B1", good}),
-            "[table] rank 0, cell 3: 0B0 was there before, in cell 1; expected each action once");
+  EXPECT_EQ(
+      problem({"0F0 0B0 0F0 0F1 0B1", good}),
+      "[table] rank 0, cell 2: 0F0 was there before, in rank 0, cell 0; expected each action once");
+  EXPECT_EQ(
+      problem({"0F0 0B0 0F1 0B0 0B1", good}),
+      "[table] rank 0, cell 3: 0B0 was there before, in rank 0, cell 1; expected each action once");
   EXPECT_EQ(problem({"0B0 0F0 0F1 0B1", good}),
             "[table] rank 0, cell 0: 0B0 stands before its forward; expected it after");
   EXPECT_EQ(problem({"0B0 0F1 0B1", good}),
@@ -60,7 +62,7 @@ TEST(Table, CheckNamesRankCellAndAction) {
             "[table] rank 0, cell 1: 0W0 stands before its input part (I); expected it after");
   EXPECT_EQ(problem({"0F0 0I0 0B0 0W0 0F1 0B1", good}),
             "[table] rank 0, cell 1: 0I0 is a part of a backward that is also there in full, in "
-            "cell 2; expected B, or I and W");
+            "rank 0, cell 2; expected B, or I and W");
   EXPECT_EQ(problem({"0F0 0F1 0F2 0B0 0B1", good}),
             "[table] rank 0, cell 2: 0F2 names a micro batch that does not exist; expected 0 to 1");
   EXPECT_EQ(problem({"0F0 2F1 0B0 0B1", good}),
@@ -74,7 +76,7 @@ TEST(Table, CheckNamesRankCellAndAction) {
   Table forward = table_of_words(StageMap::loop(1, 1), 1, {"0F0 0B0"});
   forward.trains = false;
   EXPECT_EQ(error_of([&] { check_table(forward); }),
-            "[table] rank 0, cell 1: 0B0: a table that is forward only has a backward");
+            "[table] rank 0, cell 1: 0B0 is a backward in a table that is forward only");
   forward.micro_batches = 0;
   EXPECT_EQ(error_of([&] { check_table(forward); }),
             "[table] it has 0 micro batches; expected 1 or more");
