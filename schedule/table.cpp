@@ -102,6 +102,24 @@ Table table_of(std::span<const std::unique_ptr<Schedule>> schedules, bool overla
   return table;
 }
 
+Table merge_backward(const Table& table) {
+  Table merged{table.map, table.micro_batches, table.trains, {}};
+  for (const Row& row : table.rows) {
+    Row& out = merged.rows.emplace_back();
+    for (const Cell& cell : row) {
+      if (cell.idle()) continue;
+      const Action& action = cell.actions()[0];
+      const Action input{ActionKind::kBackwardInput, action.stage, action.micro_batch};
+      if (action.kind == ActionKind::kBackwardWeight && !out.empty() && out.back() == Cell(input)) {
+        out.back() = Action{ActionKind::kBackward, action.stage, action.micro_batch};
+      } else {
+        out.push_back(cell);
+      }
+    }
+  }
+  return merged;
+}
+
 std::uint64_t hash(const Table& table) {
   Fnv fnv;
   fnv.add_number(table.map.num_stages());

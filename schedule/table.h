@@ -48,6 +48,10 @@ Table table_of(std::span<const std::unique_ptr<Schedule>> schedules, bool overla
 // verify()'s.
 void check_table(const Table& table);
 
+// The table with the two parts of a backward made one where nothing stands between them: I and then
+// W of one stage and micro batch become B. Idle cells are left out, as the others move up.
+Table merge_backward(const Table& table);
+
 // 64-bit FNV-1a over map, micro batches and all rows (as to_text prints them, idle cells left out).
 std::uint64_t hash(const Table& table);
 
