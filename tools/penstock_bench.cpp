@@ -20,6 +20,7 @@ constexpr const char* kIntroduction =
   penstock-bench mlp                   a step of a tiny model, on 1 and 2 ranks
   penstock-bench handover              handing an activation to the next stage, between threads
   mpirun -n 2 penstock-bench handover  the same between processes, beside plain MPI
+  penstock-bench schedule              making, verifying and simulating large pipes
   penstock-bench share                 how much of a GPT's step is matrix products, on one core
 )";
 
@@ -54,11 +55,13 @@ int run(int argc, char** argv) {
     bench_mlp();
   } else if (benchmark == "handover") {
     bench_handover();
+  } else if (benchmark == "schedule") {
+    bench_schedule();
   } else if (benchmark == "share") {
     bench_share(share);
   } else {
     std::cerr << "penstock-bench: unknown benchmark '" << benchmark
-              << "'; expected executor, mlp, handover or share\n";
+              << "'; expected executor, mlp, handover, schedule or share\n";
     return 2;
   }
   return 0;

@@ -12,6 +12,9 @@ void bench_executor();
 // One training step of 8 × (Linear 16→16 + Tanh) on 2 ranks: 32 micro batches of 4 rows, SGD.
 void bench_mlp();
 
+// Making, verifying and simulating the schedules of large pipes.
+void bench_schedule();
+
 // Handing an activation over. Ranks as threads: that nothing is copied, and the time of a message.
 // Under mpirun with two ranks: bandwidth against plain MPI in the same run.
 void bench_handover();
