@@ -48,6 +48,14 @@ PipelineConfig bind_pipeline(const JsonValue& root) {
   const SectionReader section(root, "pipeline.");
   PipelineConfig pipeline;
   section.read("stages", pipeline.stages);
+  section.read("chunks", pipeline.chunks);
+  if (const JsonValue* map = section.find("stage_map")) {
+    if (map->get_if<std::string>() != nullptr) {
+      section.read("stage_map", pipeline.stage_map);
+    } else {
+      section.read("stage_map", pipeline.stage_owners);
+    }
+  }
   section.read("partition", pipeline.partition);
   section.read("bounds", pipeline.bounds);
   section.read("schedule", pipeline.schedule);
@@ -58,6 +66,7 @@ PipelineConfig bind_pipeline(const JsonValue& root) {
                  pipeline.partition.begin() + static_cast<std::ptrdiff_t>(word_end),
                  pipeline.partition.begin(), lower);
   std::ranges::transform(pipeline.schedule, pipeline.schedule.begin(), lower);
+  std::ranges::transform(pipeline.stage_map, pipeline.stage_map.begin(), lower);
   return pipeline;
 }
 

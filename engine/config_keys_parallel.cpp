@@ -5,33 +5,36 @@ namespace penstock::engine {
 namespace {
 
 constexpr std::string_view kNoRecompute = "activations are not recomputed here";
-constexpr std::string_view kOneChunk = "a rank owns one stage here";
 constexpr std::string_view kNoTensorParallel = "layers are not split over ranks here";
 
 constexpr KeyRow kRows[] = {
     supported("pipeline.stages", kInt | kAuto, "\"auto\"", between(1, 65536),
-              "Pipeline stages, one per rank along the pipe; \"auto\" = 1. What is left of the "
-              "ranks are replicas."),
+              "Ranks along the pipe, each of which owns one stage of the model, or "
+              "pipeline.chunks of them; \"auto\" = 1. What is left of the ranks are replicas."),
+    supported("pipeline.chunks", kInt, "1", between(1, 65536),
+              "Stages that each rank of the pipe owns. Penstock only."),
+    supported("pipeline.stage_map", kString | kIntList, "", one_of("loop|v"),
+              "Which rank owns which stage: \"loop\" (stages go round the ranks), \"v\" (up the "
+              "ranks and back again), or a list with the rank of each stage, instead of "
+              "pipeline.chunks; left out: what the schedule is made for. Penstock only."),
     supported("pipeline.partition", kString, "\"best\"", any(),
               "How layers are cut into stages: \"uniform\" (equal counts), \"parameters\" (equal "
               "trainable elements), \"type:REGEX\" (equal counts of layers whose class name "
               "contains a match, ignoring case), or \"best\" (parameters)."),
-    supported("pipeline.bounds", kIntList, "", at_least(0),
-              "The cuts themselves instead of a partition: stage s has layers bounds[s] to "
-              "bounds[s+1] − 1; stages + 1 rising numbers from 0. Penstock only."),
-    supported("pipeline.schedule", kString, "\"1f1b\"",
-              one_of("1f1b",
-                     "gpipe|interleaved1f1b|loopedbfs|interleavedzerobubble|zb-h1|zb-h2|zb-v|"
-                     "zbvzerobubble|v-half|v-min|dualpipev"),
-              "The order of work in a step. Penstock only."),
+    supported(
+        "pipeline.bounds", kIntList, "", at_least(0),
+        "The cuts themselves instead of a partition: stage s has layers bounds[s] to "
+        "bounds[s+1] − 1; as many rising numbers from 0 as there are stages, and one. Penstock "
+        "only."),
+    supported("pipeline.schedule", kString, "\"1f1b\"", any(),
+              "The order of work in a step: the name of a schedule that trains, as "
+              "`penstock-schedule list` shows them. Penstock only."),
     hint("pipeline.seed_layers", kBool, "false", any(),
          "initial weights are always keyed by the layer's place in the model"),
     off_only("pipeline.activation_checkpoint_interval", kInt, "0", at_least(0), kNoRecompute),
     hint("pipeline.use_reentrant", kBool, "true", any(), "there is one way to record operations"),
     hint("pipeline.pipe_partitioned", kBool, "true", any(), kNoTensorParallel),
     hint("pipeline.grad_partitioned", kBool, "true", any(), kNoTensorParallel),
-    off_only("pipeline.chunks", kInt, "1", at_least(1), kOneChunk),
-    off_only("pipeline.stage_map", kIntList, "", at_least(0), kOneChunk),
     off_only("pipeline.cost_file", kString, "", any(),
              "cutting by measured costs is not there; use pipeline.bounds"),
     off_only("tensor_parallel.size", kInt, "1", at_least(1), kNoTensorParallel),

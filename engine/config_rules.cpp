@@ -1,10 +1,14 @@
 #include "engine/config_rules.h"
 
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/config_keys.h"
 #include "engine/config_match.h"
+#include "engine/config_suggest.h"
+#include "schedule/registry.h"
 
 namespace penstock::engine {
 
@@ -89,6 +93,27 @@ void check_partition(const JsonValue& root, Problems& problems) {
   if (!fact.empty()) problems.add(partition->line, "pipeline.partition", fact);
 }
 
+// The number of stages that the document asks for, and the keys that say so.
+struct StageCount {
+  std::int64_t stages = 1;
+  std::string origin;
+};
+
+StageCount count_stages(const JsonValue& root) {
+  const JsonValue* map = given(root, "pipeline.stage_map");
+  if (const auto* owners = map != nullptr ? map->get_if<JsonValue::Array>() : nullptr) {
+    return {std::ssize(*owners), "pipeline.stage_map has " + std::to_string(owners->size())};
+  }
+  const JsonValue* ranks = given(root, "pipeline.stages");
+  const JsonValue* chunks = given(root, "pipeline.chunks");
+  const std::int64_t count = ranks != nullptr ? *ranks->as_int() : 1;
+  std::string origin = "pipeline.stages is " + std::to_string(count);
+  if (ranks == nullptr) origin += " (its default)";
+  if (chunks == nullptr) return {count, origin};
+  origin += " and pipeline.chunks is " + std::to_string(*chunks->as_int());
+  return {count * *chunks->as_int(), origin};
+}
+
 void check_bounds(const JsonValue& root, Problems& problems) {
   const JsonValue* bounds = given(root, "pipeline.bounds");
   if (bounds == nullptr) return;
@@ -105,18 +130,65 @@ void check_bounds(const JsonValue& root, Problems& problems) {
         canonical_json(*bounds));
     return;
   }
-  const JsonValue* stages = given(root, "pipeline.stages");
-  const std::int64_t wanted = stages != nullptr ? *stages->as_int() : 1;
-  if (static_cast<std::int64_t>(cuts.size()) != wanted + 1) {
-    add(canonical_json(*bounds) + " makes " + std::to_string(cuts.size() - 1) +
-        " stages, but pipeline.stages is " + std::to_string(wanted) +
-        (stages != nullptr ? "" : " (its default)"));
+  const StageCount wanted = count_stages(root);
+  if (std::ssize(cuts) != wanted.stages + 1) {
+    add(canonical_json(*bounds) + " makes " + std::to_string(cuts.size() - 1) + " stages, but " +
+        wanted.origin);
   }
   const JsonValue* partition = given(root, "pipeline.partition");
   if (partition != nullptr && match_choice("best", *partition->get_if<std::string>()).empty()) {
     add("given together with pipeline.partition \"" +
         json_escaped(*partition->get_if<std::string>()) + "\"; keep one of them");
   }
+}
+
+// A list of owners: as many ranks as pipeline.stages says, each with a stage.
+void check_stage_map(const JsonValue& root, Problems& problems) {
+  const JsonValue* map = given(root, "pipeline.stage_map");
+  const auto* owners = map != nullptr ? map->get_if<JsonValue::Array>() : nullptr;
+  if (owners == nullptr) return;
+  const JsonValue* stages = given(root, "pipeline.stages");
+  const std::int64_t ranks = stages != nullptr ? *stages->as_int() : 1;
+  std::set<std::int64_t> named;
+  for (const JsonValue& owner : *owners) named.insert(*owner.as_int());
+  if (named.empty() || std::ssize(named) != ranks || *named.begin() != 0 ||
+      *named.rbegin() != ranks - 1) {
+    problems.add(map->line, "pipeline.stage_map",
+                 "expected the owner of each stage, with every rank from 0 to " +
+                     std::to_string(ranks - 1) + " (pipeline.stages is " + std::to_string(ranks) +
+                     (stages != nullptr ? "" : ", its default") + "), got " + canonical_json(*map));
+  }
+  if (const JsonValue* chunks = given(root, "pipeline.chunks")) {
+    problems.add(chunks->line, "pipeline.chunks",
+                 canonical_json(*chunks) +
+                     " is given together with a list of owners in pipeline.stage_map, which says "
+                     "how many stages each rank has; keep one of them");
+  }
+}
+
+void check_schedule(const JsonValue& root, Problems& problems) {
+  const JsonValue* schedule = given(root, "pipeline.schedule");
+  if (schedule == nullptr) return;
+  const std::string& word = *schedule->get_if<std::string>();
+  std::string names;
+  std::vector<std::string_view> trains;
+  for (const schedule::ScheduleInfo& info : schedule::registered_schedules()) {
+    if (!info.trains) continue;
+    if (!match_choice(info.name, word).empty()) return;
+    trains.push_back(info.name);
+    names += (names.empty() ? "" : "|") + std::string(info.name);
+  }
+  std::string fact;
+  if (!match_choice("auto:", std::string_view(word).substr(0, 5)).empty() ||
+      !match_choice("auto", word).empty()) {
+    fact = "\"" + json_escaped(word) +
+           "\" is not available in this version (no schedule is searched for); ";
+  }
+  fact += "expected " + choices_text(names) + ", got \"" + json_escaped(word) + "\"";
+  if (const auto near = nearest(word, trains); !near.empty()) {
+    fact += "; did you mean " + std::string(near) + "?";
+  }
+  problems.add(schedule->line, "pipeline.schedule", fact);
 }
 
 }  // namespace
@@ -141,6 +213,8 @@ void find_contradictions(const JsonValue& root, Problems& problems) {
   check_scheduler(root, problems);
   check_partition(root, problems);
   check_bounds(root, problems);
+  check_stage_map(root, problems);
+  check_schedule(root, problems);
 }
 
 }  // namespace penstock::engine

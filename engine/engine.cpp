@@ -1,168 +1,15 @@
 #include "engine/engine.h"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "engine/engine_state.h"
-#include "engine/report.h"
-#include "model/partition.h"
-#include "schedule/registry.h"
 
 namespace penstock::engine {
-
-namespace {
-
-// FNV-1a, to compare texts between ranks.
-std::uint64_t hash_text(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325u) {
-  for (const char character : text) {
-    hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3u;
-  }
-  return hash;
-}
-
-model::Bounds partition(const model::Module& module, const Config& config) {
-  const PipelineConfig& pipeline = config.pipeline;
-  if (pipeline.bounds.empty()) {
-    return model::partition_module(module, pipeline.stages, pipeline.partition,
-                                   config.frozen_parameters);
-  }
-  const model::Bounds bounds(pipeline.bounds.begin(), pipeline.bounds.end());
-  model::check_bounds(bounds, static_cast<std::int64_t>(module.layers.size()), pipeline.stages);
-  return bounds;
-}
-
-// Whether the stream holds the opcode; looks from the end, where reductions are.
-bool contains(const schedule::Schedule& schedule, schedule::Opcode opcode) {
-  schedule::Step step;
-  for (std::int64_t i = schedule.num_steps(); i-- > 0;) {
-    step.clear();
-    schedule.emit(i, step);
-    if (std::ranges::any_of(step, [&](const auto& entry) { return entry.opcode == opcode; })) {
-      return true;
-    }
-  }
-  return false;
-}
-
-int default_threads(const comm::World& world) {
-  return std::max(1, world.host_cores() / std::max(1, world.host_size()));
-}
-
-}  // namespace
-
-Engine::State::State(comm::World& rank_world, model::Module module, Config run_config,
-                     std::unique_ptr<model::DataSource> source, const EngineOptions& engine_options)
-    : world(rank_world),
-      config(std::move(run_config)),
-      options(engine_options),
-      data(std::move(source)) {
-  // What is wrong here is wrong on every rank, or the vote says that the ranks differ.
-  Ballot mine = ballot(CallKind::kConstruct);
-  std::exception_ptr error;
-  model::Bounds bounds;
-  try {
-    const DataParallelSize replicas = data_parallel_size(world.size(), config.pipeline.stages, 1);
-    batch = resolve_batch(config.batch, replicas);
-    bounds = partition(module, config);
-    identity = hash_text(config.canonical_text);
-    for (const model::LayerSpec& spec : module.layers) {
-      identity = hash_text(spec.type + "/" + spec.tie_key + "/", identity);
-    }
-    mine.hash = identity;
-    if (data != nullptr) source_position = data->position();
-  } catch (const std::exception& caught) {
-    error = std::current_exception();
-    mine.error = error_text(caught);
-  }
-  try {
-    vote(world, mine);
-  } catch (const CallRefused&) {
-    if (error) std::rethrow_exception(error);
-    throw;
-  }
-  const int replicas = world.size() / config.pipeline.stages;
-  rank = std::make_unique<RankState>(world, comm::Grid(config.pipeline.stages, replicas),
-                                     std::move(module), tensor::make_cpu_allocator());
-  rank->bounds = std::move(bounds);
-  rank->context.threads = config.threads_per_rank.value_or(default_threads(world));
-  rank->context.progress = &world;
-  rank->context.random.seed = config.seed;
-}
-
-void Engine::State::check() {
-  const auto layers = static_cast<std::int64_t>(rank->module.layers.size());
-  if (layers < config.pipeline.stages) {
-    throw ConfigError("pipeline.stages is " + std::to_string(config.pipeline.stages) +
-                      ", but the module has only " + std::to_string(layers) +
-                      " layers; expected at least one layer per stage");
-  }
-  if (batch.gradient_accumulation_steps > std::numeric_limits<std::int32_t>::max()) {
-    throw ConfigError("gradient_accumulation_steps is " +
-                      std::to_string(batch.gradient_accumulation_steps) +
-                      "; expected fewer than 2^31 micro batches per step");
-  }
-  if (config.optimizer && !config.optimizer->groups.empty()) {
-    group_patterns(*config.optimizer).check_used(model::parameter_names(rank->module));
-  }
-  train_schedule =
-      schedule::make_schedule(config.pipeline.schedule,
-                              {.ranks = config.pipeline.stages,
-                               .micro_batches = static_cast<int>(batch.gradient_accumulation_steps),
-                               .chunks = 1,
-                               .rank = schedule::PipeRank(rank->comms.pipe().rank())});
-  if (GradientReducer::has_ties(rank->module) &&
-      !contains(*train_schedule, schedule::Opcode::kReduceTiedGrads)) {
-    throw ConfigError("pipeline.schedule is \"" + config.pipeline.schedule +
-                      "\", whose stream has no ReduceTiedGrads, but the module has tied layers; "
-                      "expected a schedule that reduces tied gradients, such as \"1f1b\"");
-  }
-}
-
-void Engine::State::build_stage() {
-  const auto stage = static_cast<std::size_t>(rank->comms.pipe().rank());
-  const model::StageOptions stage_options{.seed = config.seed,
-                                          .frozen_patterns = config.frozen_parameters};
-  rank->stages.push_back(std::make_unique<model::Stage>(
-      rank->module, rank->bounds[stage], rank->bounds[stage + 1], stage_options, rank->context));
-  if (config.optimizer) {
-    rank->updater = std::make_unique<Updater>(config, rank->stages, rank->context);
-  }
-}
-
-void Engine::State::build_groups() {
-  rank->gradients = std::make_unique<GradientReducer>(rank->module, rank->bounds, rank->stages,
-                                                      world, rank->grid, rank->comms);
-  report = startup_report_text(*rank, batch, config);
-}
 
 Engine::Engine(comm::World& world, model::Module module, Config config,
                std::unique_ptr<model::DataSource> data, const EngineOptions& options)
     : state_(std::make_unique<State>(world, std::move(module), std::move(config), std::move(data),
-                                     options)) {
-  // A rank that runs out of memory here must not leave the others waiting.
-  Ballot mine = state_->ballot(CallKind::kConstruct);
-  std::exception_ptr error;
-  try {
-    state_->check();
-    state_->build_stage();
-  } catch (const std::exception& caught) {
-    error = std::current_exception();
-    mine.error = error_text(caught);
-  }
-  try {
-    vote(world, mine);
-  } catch (const CallRefused&) {
-    if (error) std::rethrow_exception(error);
-    throw;
-  }
-  state_->build_groups();
-  if (world.rank() != 0) return;
-  state_->log(tensor::LogLevel::kInfo, state_->report);
-  for (const std::string& key : state_->config.without_effect) {
-    state_->log(tensor::LogLevel::kWarning, "configuration key without effect: " + key);
-  }
-}
+                                     options)) {}
 
 Engine::~Engine() = default;
 
@@ -207,10 +54,10 @@ void Engine::replace_handler(schedule::Opcode opcode, HandlerOverride handler) {
 }
 
 bool Engine::is_first_stage() const {
-  return state_->rank->comms.pipe().rank() == 0;
+  return state_->rank->owns_first_stage();
 }
 bool Engine::is_last_stage() const {
-  return state_->is_last_stage();
+  return state_->rank->owns_last_stage();
 }
 const comm::Grid& Engine::grid() const {
   return state_->rank->grid;
@@ -224,8 +71,11 @@ const BatchTriple& Engine::batch() const {
 std::span<const std::int64_t> Engine::bounds() const {
   return state_->rank->bounds;
 }
-model::Stage& Engine::stage() {
-  return *state_->rank->stages.front();
+const schedule::StageMap& Engine::stage_map() const {
+  return state_->rank->map;
+}
+std::span<const std::unique_ptr<model::Stage>> Engine::stages() {
+  return state_->rank->stages;
 }
 std::int64_t Engine::global_steps() const {
   return state_->steps;
@@ -265,7 +115,8 @@ void Engine::State::log(tensor::LogLevel level, std::string message, std::int64_
   event.level = level;
   event.message = std::move(message);
   event.rank = world.rank();
-  event.stage = rank->comms.pipe().rank();
+  // A rank that owns several stages speaks for none of them.
+  if (rank->stages.size() == 1) event.stage = rank->stage_ids().front().value;
   event.data_index = rank->comms.data().rank();
   event.model_index = 0;
   event.step = step;
@@ -280,12 +131,23 @@ Ballot Engine::State::ballot(CallKind kind) {
   return result;
 }
 
-bool Engine::State::is_last_stage() const {
-  return rank->comms.pipe().rank() == rank->comms.pipe().size() - 1;
-}
-
-bool Engine::State::loads_data() const {
-  return rank->comms.pipe().rank() == 0 || is_last_stage();
+void Engine::State::vote_after(CallKind kind, const std::function<void()>& work) {
+  std::exception_ptr error;
+  std::string text;
+  try {
+    work();
+  } catch (const std::exception& caught) {
+    error = std::current_exception();
+    text = error_text(caught);
+  }
+  Ballot mine = ballot(kind);
+  mine.error = std::move(text);
+  try {
+    vote(world, mine);
+  } catch (const CallRefused&) {
+    if (error) std::rethrow_exception(error);
+    throw;
+  }
 }
 
 }  // namespace penstock::engine

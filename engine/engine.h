@@ -31,6 +31,8 @@
 #include "model/data_source.h"
 #include "model/module.h"
 #include "model/stage.h"
+#include "schedule/schedule.h"
+#include "schedule/stage_map.h"
 #include "tensor/log.h"
 
 namespace penstock::engine {
@@ -53,9 +55,16 @@ struct EvalOptions {
   int micro_batches = 0;  // per replica; 0: as in training
 };
 
+// Makes the training stream of one rank of a pipe.
+using ScheduleFactory =
+    std::function<std::unique_ptr<schedule::Schedule>(const schedule::ScheduleArgs&)>;
+
 struct EngineOptions {
   tensor::Log* log = nullptr;    // borrowed; null: events are dropped
   std::int64_t total_steps = 0;  // for the time left in progress lines; 0: unknown
+  // A schedule of the trainer's own, instead of pipeline.schedule. Called on every rank for all
+  // ranks of the pipe; what it makes is verified before anything is built.
+  ScheduleFactory schedule = nullptr;
 };
 
 // What load_checkpoint found.
@@ -66,9 +75,9 @@ struct LoadResult {
 
 class Engine {
  public:
-  // Collective. Checks everything first, then builds this rank's stage. The module is copied; the
-  // source may be null, and is only asked on ranks of the first and the last stage. Throws
-  // ConfigError or CallRefused, on every rank alike.
+  // Collective. Checks everything first, then builds this rank's stages. The module is copied; the
+  // source may be null, and is only asked on ranks that own the first or the last stage. Throws
+  // ConfigError, ScheduleError or CallRefused, on every rank alike.
   Engine(comm::World& world, model::Module module, Config config,
          std::unique_ptr<model::DataSource> data = nullptr, const EngineOptions& options = {});
   ~Engine();
@@ -101,16 +110,19 @@ class Engine {
   void remove_observer(Observer& observer);
   void replace_handler(schedule::Opcode opcode, HandlerOverride handler);
 
+  // Whether this rank owns the first, the last stage of the model.
   bool is_first_stage() const;
   bool is_last_stage() const;
-  // Whether this rank asks the source: first and last stage.
+  // Whether this rank asks the source: for inputs, for labels.
   bool loads_data() const { return is_first_stage() || is_last_stage(); }
   const comm::Grid& grid() const;
   const Config& config() const;
   const BatchTriple& batch() const;
-  // Cuts of the model into stages, in layers.
+  // Which pipe rank owns which stage, and the cuts of the model into these stages, in layers.
+  const schedule::StageMap& stage_map() const;
   std::span<const std::int64_t> bounds() const;
-  model::Stage& stage();
+  // This rank's stages, by chunk.
+  std::span<const std::unique_ptr<model::Stage>> stages();
 
   std::int64_t global_steps() const;    // train_batch calls that were committed
   std::int64_t skipped_steps() const;   // of those, with a norm that was not finite

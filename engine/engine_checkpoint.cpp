@@ -36,15 +36,16 @@ std::vector<FilePlan> plan_files(RankState& rank) {
   const auto add = [&](const std::string& file, Piece piece) {
     files[file].pieces.push_back(std::move(piece));
   };
-  const model::Stage& stage = *rank.stages.front();
-  for (const model::StageParameter& parameter : stage.parameters()) {
-    if (parameter.first_layer < stage.begin() || !mine(parameter.first_layer)) continue;
-    add(checkpoint::model_states_file(static_cast<int>(parameter.first_layer), 0),
-        Piece::whole(parameter.name, parameter.parameter->value));
+  for (const auto& stage : rank.stages) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (!stage->owns(parameter) || !mine(parameter.first_layer)) continue;
+      add(checkpoint::model_states_file(static_cast<int>(parameter.first_layer), 0),
+          Piece::whole(parameter.name, parameter.parameter->value));
+    }
   }
   if (rank.updater != nullptr) {
     for (const ParameterState& parameter : rank.updater->states()) {
-      if (parameter.first_layer < stage.begin() || !mine(parameter.first_layer)) continue;
+      if (!parameter.owned || !mine(parameter.first_layer)) continue;
       for (std::size_t i = 0; i < parameter.state.size(); ++i) {
         add(checkpoint::optim_states_file(static_cast<int>(parameter.first_layer), 0),
             Piece::whole(state_name(parameter, i), parameter.state[i]));
@@ -155,10 +156,12 @@ void check_tensor(const checkpoint::Reader& reader, const std::string& name,
 // Everything that this rank will read, checked before anything is read.
 void check_tensors(RankState& rank, const checkpoint::Reader& reader) {
   std::set<std::string> expected, owners;
-  for (const model::StageParameter& parameter : rank.stages.front()->parameters()) {
-    check_tensor(reader, parameter.name, parameter.parameter->value, parameter.first_layer);
-    expected.insert(parameter.name);
-    owners.insert(owner_of(parameter.name));
+  for (const auto& stage : rank.stages) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      check_tensor(reader, parameter.name, parameter.parameter->value, parameter.first_layer);
+      expected.insert(parameter.name);
+      owners.insert(owner_of(parameter.name));
+    }
   }
   if (rank.updater != nullptr) {
     for (const ParameterState& parameter : rank.updater->states()) {
@@ -176,8 +179,10 @@ void check_tensors(RankState& rank, const checkpoint::Reader& reader) {
 }
 
 void read_tensors(RankState& rank, const checkpoint::Reader& reader) {
-  for (const model::StageParameter& parameter : rank.stages.front()->parameters()) {
-    reader.read(parameter.name, parameter.parameter->value);
+  for (const auto& stage : rank.stages) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (!parameter.borrowed) reader.read(parameter.name, parameter.parameter->value);
+    }
   }
   if (rank.updater == nullptr) return;
   for (ParameterState& parameter : rank.updater->states()) {
@@ -241,7 +246,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   try {
     saved = parse_engine_json(reader.engine_json(), rank->module);
     check_tensors(*rank, reader);
-    if (data != nullptr && loads_data()) data->seek(saved.data_position);
+    if (data != nullptr && rank->loads_data()) data->seek(saved.data_position);
   } catch (const std::exception& error) {
     mine.error = error_text(error);
   }

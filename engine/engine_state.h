@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "engine/engine.h"
 #include "engine/rank_state.h"
 #include "engine/vote.h"
+#include "model/partition.h"
 
 namespace penstock::engine {
 
@@ -16,10 +18,11 @@ struct Engine::State {
   State(comm::World& rank_world, model::Module module, Config run_config,
         std::unique_ptr<model::DataSource> source, const EngineOptions& engine_options);
 
-  // --- construction, in this order (engine.cpp)
-  void check();         // throws what is wrong with config and module, before anything is built
-  void build_stage();   // this rank's layers and optimizer state
-  void build_groups();  // collective
+  // --- construction, in this order (engine_build.cpp)
+  // Makes the training stream, and throws what is wrong with config and module before anything is
+  // built. Returns the cuts into stages.
+  model::Bounds plan(const model::Module& module);
+  void build_stages();  // this rank's layers and optimizer state
 
   // --- the step protocol (engine_step.cpp)
   TrainResult train();
@@ -44,8 +47,9 @@ struct Engine::State {
   void require_usable() const;
   void log(tensor::LogLevel level, std::string message, std::int64_t step = -1) const;
   Ballot ballot(CallKind kind);
-  bool is_last_stage() const;
-  bool loads_data() const;
+  // Collective: does the work, votes on whether it went well everywhere, and throws if not; what
+  // the work itself threw is thrown on its rank.
+  void vote_after(CallKind kind, const std::function<void()>& work);
 
   comm::World& world;
   Config config;
@@ -58,7 +62,7 @@ struct Engine::State {
   std::unique_ptr<model::DataSource> data;
   std::string report;
   std::string failure;         // not empty: a step failed half-way, and this engine is unusable
-  std::uint64_t identity = 0;  // hash of config, module and grid; equal on all ranks
+  std::uint64_t identity = 0;  // hash of config, schedule and module; equal on all ranks
 
   std::int64_t calls = 0;    // collective calls made
   std::int64_t batches = 0;  // streams run, train and eval

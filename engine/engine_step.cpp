@@ -6,7 +6,7 @@
 #include "engine/engine_state.h"
 #include "engine/loader.h"
 #include "engine/report.h"
-#include "schedule/registry.h"
+#include "engine/streams.h"
 
 namespace penstock::engine {
 
@@ -64,24 +64,20 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
   run.micro_batches = eval_options.micro_batches != 0
                           ? eval_options.micro_batches
                           : static_cast<int>(batch.gradient_accumulation_steps);
-  const std::int64_t position = loads_data() ? source.position() : 0;
+  const std::int64_t position = rank->loads_data() ? source.position() : 0;
   try {
     prepare(CallKind::kEval, &source, position);
   } catch (const std::exception&) {
-    if (loads_data()) source.seek(position);
+    if (rank->loads_data()) source.seek(position);
     throw;
   }
 
   if (eval_schedule == nullptr || eval_schedule->num_micro_batches() != run.micro_batches) {
-    eval_schedule = schedule::make_schedule(
-        "inference", {.ranks = rank->comms.pipe().size(),
-                      .micro_batches = run.micro_batches,
-                      .chunks = 1,
-                      .rank = schedule::PipeRank(rank->comms.pipe().rank())});
+    eval_schedule = make_eval_stream(rank->map, run.micro_batches, rank->pipe_rank);
   }
   run_stream(*eval_schedule);
   // Last: what the source throws here leaves no other rank waiting.
-  if (loads_data()) {
+  if (rank->loads_data()) {
     source.seek(position + run.rows * run.micro_batches * rank->comms.data().size());
   }
   return {run.mean_loss, std::move(run.losses)};
@@ -94,7 +90,7 @@ void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64
   if (run.micro_batches < 0) {
     mine.error = "expected a number of micro batches, or 0 for as many as in training, got " +
                  std::to_string(run.micro_batches);
-  } else if (loads_data()) {
+  } else if (rank->loads_data()) {
     try {
       if (source == nullptr) {
         throw tensor::InvalidArgument(
@@ -122,11 +118,11 @@ void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64
 
 void Engine::State::weigh() {
   Batch& run = rank->batch;
-  if (rank->comms.pipe().rank() == 0 && !run.loaded.empty()) {
+  if (rank->owns_first_stage() && !run.loaded.empty()) {
     const tensor::Tensor& first = run.loaded.front().inputs.front();
     tokens_per_sample = is_floating(first.dtype()) ? 0 : first.numel() / run.rows;
   }
-  if (!is_last_stage()) return;
+  if (!rank->owns_last_stage()) return;
   if (rank->module.loss == nullptr) {
     throw tensor::InvalidArgument("the module has no loss; set Module::loss");
   }
@@ -142,7 +138,7 @@ void Engine::State::weigh() {
 
 void Engine::State::sum_weights() {
   Batch& run = rank->batch;
-  if (!is_last_stage()) return;
+  if (!rank->owns_last_stage()) return;
   double total = 0.0;
   for (const double weight : run.weights) total += weight;
   if (rank->comms.data().size() > 1) {
@@ -182,7 +178,7 @@ void Engine::State::share_losses() {
   comm::Communicator& replicas = rank->comms.data();
   // The mean first, then this replica's own losses.
   std::vector<double> values(run.losses.size() + 1, 0.0);
-  if (is_last_stage()) {
+  if (rank->owns_last_stage()) {
     for (std::size_t m = 0; m < run.losses.size(); ++m) {
       if (run.weights[m] > 0.0) values[0] += run.weights[m] * run.losses[m];
       values[m + 1] = run.losses[m];
@@ -195,7 +191,8 @@ void Engine::State::share_losses() {
   if (pipe.size() > 1) {
     const auto count = static_cast<std::int64_t>(values.size());
     const tensor::Tensor sent = tensor::Tensor::from<double>(rank->context, {count}, values);
-    pipe.broadcast(sent, pipe.size() - 1).wait();
+    const schedule::StageId last(rank->map.num_stages() - 1);
+    pipe.broadcast(sent, rank->map.rank_of(last).value).wait();
     std::ranges::copy(sent.span<double>(), values.begin());
   }
   run.mean_loss = values[0];

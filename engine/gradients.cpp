@@ -16,20 +16,19 @@ using tensor::Tensor;
 
 namespace {
 
-// Layers that use each key, in global layer order; only keys with more than one use.
-std::map<std::string, std::vector<std::int64_t>> uses_of_keys(const model::Module& module) {
-  std::map<std::string, std::vector<std::int64_t>> uses;
-  for (std::size_t i = 0; i < module.layers.size(); ++i) {
-    const std::string& key = module.layers[i].tie_key;
-    if (!key.empty()) uses[key].push_back(static_cast<std::int64_t>(i));
+// The pipe ranks that use each key, one per use, in global layer order.
+std::map<std::string, std::vector<int>> users_of_keys(const model::Module& module,
+                                                      std::span<const std::int64_t> bounds,
+                                                      const schedule::StageMap& map) {
+  std::map<std::string, std::vector<int>> users;
+  for (int stage = 0; stage < map.num_stages(); ++stage) {
+    const auto first = static_cast<std::size_t>(stage);
+    for (std::int64_t layer = bounds[first]; layer < bounds[first + 1]; ++layer) {
+      const std::string& key = module.layers[static_cast<std::size_t>(layer)].tie_key;
+      if (!key.empty()) users[key].push_back(map.rank_of(schedule::StageId(stage)).value);
+    }
   }
-  std::erase_if(uses, [](const auto& entry) { return entry.second.size() < 2; });
-  return uses;
-}
-
-int stage_of_layer(std::span<const std::int64_t> bounds, std::int64_t layer) {
-  return static_cast<int>(std::upper_bound(bounds.begin(), bounds.end(), layer) - bounds.begin()) -
-         1;
+  return users;
 }
 
 Tensor element_of(const Tensor& list, std::size_t index, const tensor::Shape& shape) {
@@ -49,47 +48,62 @@ Tensor& filled(GradSlot& slot) {
 }  // namespace
 
 bool GradientReducer::has_ties(const model::Module& module) {
-  return !uses_of_keys(module).empty();
+  return std::ranges::any_of(module.layers, [](const auto& spec) { return !spec.tie_key.empty(); });
 }
 
 GradientReducer::GradientReducer(const model::Module& module, std::span<const std::int64_t> bounds,
+                                 const schedule::StageMap& map,
                                  std::span<const std::unique_ptr<model::Stage>> stages,
                                  comm::World& world, const comm::Grid& grid, comm::GridComms& comms)
     : stages_(stages), pipe_(comms.pipe()), data_(comms.data()), layer_sums_(module.layers.size()) {
   std::vector<std::string> keys;
   for (const model::LayerSpec& spec : module.layers) keys.push_back(spec.tie_key);
-  groups_ = make_tied_comms(world,
-                            grid.tied_groups(keys, std::vector<int>(bounds.begin(), bounds.end())));
-  for (const auto& [key, layers] : uses_of_keys(module)) add_tie(key, layers, bounds);
+  std::vector<int> owners;
+  for (int stage = 0; stage < map.num_stages(); ++stage) {
+    owners.push_back(map.rank_of(schedule::StageId(stage)).value);
+  }
+  groups_ = make_tied_comms(
+      world, grid.tied_groups(keys, std::vector<int>(bounds.begin(), bounds.end()), owners));
+  for (const auto& [key, ranks] : users_of_keys(module, bounds, map)) add_tie(key, ranks);
 }
 
-void GradientReducer::add_tie(const std::string& key, std::span<const std::int64_t> layers,
-                              std::span<const std::int64_t> bounds) {
-  std::map<int, std::size_t> uses_of_stage;
-  std::vector<std::pair<int, std::size_t>> uses;  // stage, position among the stage's uses
-  for (const std::int64_t layer : layers) {
-    const int stage = stage_of_layer(bounds, layer);
-    uses.emplace_back(stage, uses_of_stage[stage]++);
-  }
-  if (!uses_of_stage.contains(pipe_.rank())) return;
+void GradientReducer::add_tie(const std::string& key, std::span<const int> ranks) {
+  std::map<int, std::size_t> uses_of_rank;
+  std::vector<std::size_t> positions;  // of each use, among its rank's
+  for (const int rank : ranks) positions.push_back(uses_of_rank[rank]++);
+  if (!uses_of_rank.contains(pipe_.rank())) return;
 
-  TiedWeight weight;
-  if (uses_of_stage.size() > 1) weight.group = groups_.at(key).get();
-  weight.stage = stages_.front().get();
-  for (const auto& [stage, count] : uses_of_stage) {
-    weight.uses_per_rank = std::max(weight.uses_per_rank, count);
+  comm::Communicator* group = uses_of_rank.size() > 1 ? groups_.at(key).get() : nullptr;
+  std::size_t uses_per_rank = 0;
+  for (const auto& [rank, count] : uses_of_rank) uses_per_rank = std::max(uses_per_rank, count);
+  std::vector<std::size_t> order;
+  for (std::size_t use = 0; use < ranks.size(); ++use) {
+    const auto member = static_cast<std::size_t>(
+        std::distance(uses_of_rank.begin(), uses_of_rank.find(ranks[use])));
+    order.push_back(member * uses_per_rank + positions[use]);
   }
-  for (const auto& [stage, position] : uses) {
-    const auto member_index =
-        static_cast<std::size_t>(std::distance(uses_of_stage.begin(), uses_of_stage.find(stage)));
-    weight.order.push_back(member_index * weight.uses_per_rank + position);
+  for (TiedWeight& weight : weights_of(key)) {
+    weight.group = group;
+    weight.uses_per_rank = uses_per_rank;
+    weight.order = order;
+    ties_.push_back(std::move(weight));
   }
-  const auto parameters = weight.stage->parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].tie_key != key || parameters[i].uses.empty()) continue;
-    weight.parameter = i;
-    ties_.push_back(weight);
+}
+
+std::vector<GradientReducer::TiedWeight> GradientReducer::weights_of(const std::string& key) const {
+  std::vector<TiedWeight> weights;  // in the order that the layer declares them
+  for (const auto& stage : stages_) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (parameter.tie_key != key || parameter.uses.empty()) continue;
+      auto weight = std::ranges::find(weights, parameter.name, &TiedWeight::name);
+      if (weight == weights.end()) {
+        weight = weights.emplace(weights.end());
+        weight->name = parameter.name;
+      }
+      for (const std::size_t use : parameter.uses) weight->slots.push_back(&stage->slots()[use]);
+    }
   }
+  return weights;
 }
 
 void GradientReducer::start(const tensor::Context& context, schedule::ChunkId chunk) {
@@ -107,27 +121,23 @@ void GradientReducer::start_tied(tensor::Context& context) {
 }
 
 void GradientReducer::start_exchange(tensor::Context& context, TiedWeight& weight) {
-  const model::StageParameter& parameter = weight.stage->parameters()[weight.parameter];
-  const auto slots = weight.stage->slots();
-  const std::int64_t size = parameter.parameter->shape.numel();
-  const tensor::DType dtype = slots[parameter.uses.front()].grad.dtype();
+  const Tensor& first = weight.slots.front()->grad;
+  const std::int64_t size = first.numel();
   const auto per_rank = static_cast<std::int64_t>(weight.uses_per_rank);
-  weight.sent = Tensor::zeros(context, {per_rank, size}, dtype);
-  for (std::size_t i = 0; i < parameter.uses.size(); ++i) {
-    Tensor target = element_of(weight.sent, i, parameter.parameter->shape);
-    add_into(context, target, filled(slots[parameter.uses[i]]), /*overwrite=*/true);
+  weight.sent = Tensor::zeros(context, {per_rank, size}, first.dtype());
+  for (std::size_t i = 0; i < weight.slots.size(); ++i) {
+    Tensor target = element_of(weight.sent, i, first.shape());
+    add_into(context, target, filled(*weight.slots[i]), /*overwrite=*/true);
   }
-  weight.gathered = Tensor::empty(context, {per_rank * weight.group->size(), size}, dtype);
+  weight.gathered = Tensor::empty(context, {per_rank * weight.group->size(), size}, first.dtype());
   weight.exchange = weight.group->all_gather(weight.sent, weight.gathered);
 }
 
 void GradientReducer::sum_uses(tensor::Context& context, TiedWeight& weight) {
-  const model::StageParameter& parameter = weight.stage->parameters()[weight.parameter];
-  const auto slots = weight.stage->slots();
-  Tensor& sum = filled(slots[parameter.uses.front()]);
+  Tensor& sum = filled(*weight.slots.front());
   if (weight.group == nullptr) {
-    for (std::size_t i = 1; i < parameter.uses.size(); ++i) {
-      add_into(context, sum, filled(slots[parameter.uses[i]]), /*overwrite=*/false);
+    for (std::size_t i = 1; i < weight.slots.size(); ++i) {
+      add_into(context, sum, filled(*weight.slots[i]), /*overwrite=*/false);
     }
     return;
   }
@@ -144,9 +154,7 @@ void GradientReducer::finish(tensor::Context& context) {
   for (TiedWeight& weight : ties_) {
     sum_uses(context, weight);
     if (data_.size() == 1) continue;
-    const model::StageParameter& parameter = weight.stage->parameters()[weight.parameter];
-    works_.push_back(
-        data_.all_reduce(weight.stage->slots()[parameter.uses.front()].grad, comm::ReduceOp::kSum));
+    works_.push_back(data_.all_reduce(weight.slots.front()->grad, comm::ReduceOp::kSum));
   }
   for (comm::Work& work : works_) work.wait();
   works_.clear();
@@ -157,7 +165,7 @@ double GradientReducer::global_norm(tensor::Context& context) {
   for (const auto& stage : stages_) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       // A tied weight counts where it is used first.
-      if (parameter.uses.empty() || parameter.first_layer < stage->begin()) continue;
+      if (parameter.uses.empty() || !stage->owns(parameter)) continue;
       layer_sums_[static_cast<std::size_t>(parameter.first_layer)] +=
           sum_squares(context, stage->slots()[parameter.uses.front()].grad);
     }

@@ -13,6 +13,7 @@
 #include "model/module.h"
 #include "model/stage.h"
 #include "schedule/ids.h"
+#include "schedule/stage_map.h"
 
 namespace penstock::engine {
 
@@ -21,9 +22,10 @@ namespace penstock::engine {
 // replicas in rank order. The loss gradient is scaled at its source, so sums are all there is.
 class GradientReducer {
  public:
-  // Collective over the world: creates the communicators of the ties. The module is only read
-  // here; stages and `comms` are borrowed.
+  // Collective over the world: creates the communicators of the ties. `bounds` are the cuts into
+  // the stages of `map`. The module is only read here; stages and `comms` are borrowed.
   GradientReducer(const model::Module& module, std::span<const std::int64_t> bounds,
+                  const schedule::StageMap& map,
                   std::span<const std::unique_ptr<model::Stage>> stages, comm::World& world,
                   const comm::Grid& grid, comm::GridComms& comms);
 
@@ -31,7 +33,8 @@ class GradientReducer {
   void start(const tensor::Context& context, schedule::ChunkId chunk);
   // ReduceTiedGrads: starts the exchange of tied gradients.
   void start_tied(tensor::Context& context);
-  // Waits for both. Afterwards the first slot of each parameter holds the full gradient.
+  // Waits for both. Afterwards the first slot of each parameter that is not borrowed holds the full
+  // gradient.
   void finish(tensor::Context& context);
   // L2 norm over all parameters of the model, each counted once: per-layer sums of squares in
   // double, added in global layer order; the same bits on every rank. Collective over the pipe.
@@ -39,7 +42,7 @@ class GradientReducer {
   // Forgets all gradients.
   void clear();
 
-  // Keys of the model's ties that have more than one use.
+  // Whether the model has tied layers, so that its stream must reduce their gradients.
   static bool has_ties(const model::Module& module);
   // Collective over the ties' members.
   void close();
@@ -47,8 +50,10 @@ class GradientReducer {
  private:
   // One tied weight of which this rank has a use.
   struct TiedWeight {
-    model::Stage* stage = nullptr;
-    std::size_t parameter = 0;            // into stage->parameters()
+    std::string name;
+    // The accumulators of this rank's uses, over all its stages, in global layer order. The first
+    // one is that of the stage that holds the weight.
+    std::vector<tensor::GradSlot*> slots;
     comm::Communicator* group = nullptr;  // of the ranks with uses; null when it is only this one
     std::size_t uses_per_rank = 0;        // largest number of uses on a member
     // In global layer order: where the use's gradient lies in `gathered`, in units of the weight.
@@ -57,8 +62,9 @@ class GradientReducer {
     comm::Work exchange;
   };
 
-  void add_tie(const std::string& key, std::span<const std::int64_t> layers,
-               std::span<const std::int64_t> bounds);
+  // `ranks`: of the pipe, by use of the key, in global layer order.
+  void add_tie(const std::string& key, std::span<const int> ranks);
+  std::vector<TiedWeight> weights_of(const std::string& key) const;
   void start_exchange(tensor::Context& context, TiedWeight& weight);
   void sum_uses(tensor::Context& context, TiedWeight& weight);
 

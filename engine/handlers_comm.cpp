@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/handlers.h"
-#include "engine/sample_hash.h"
 #include "tensor/error.h"
 
 namespace penstock::engine {
@@ -13,7 +12,6 @@ namespace {
 
 using comm::ChannelKind;
 using comm::Message;
-using tensor::Tensor;
 
 // The channel that an instruction uses, from this rank's side.
 struct Edge {
@@ -70,11 +68,7 @@ void handle<Opcode::kSendActivation>(RankState& state, const Instruction& instru
   Message message;
   message.header = header(state, instruction, edge, ChannelKind::kActivation, buffer.sample_hash);
   message.needs_grad = buffer.output_needs_grad;
-  message.tensors.reserve(buffer.outputs.size());
-  for (Tensor& output : buffer.outputs) {
-    message.tensors.push_back(output.detach());
-    output = output.shell();
-  }
+  message.tensors = buffer.take_outputs();
   buffer.sending_activation =
       state.comms.pipe().isend(std::move(message), edge.peer, ChannelKind::kActivation);
 }
@@ -85,11 +79,7 @@ void handle<Opcode::kRecvActivation>(RankState& state, const Instruction& instru
       state.buffers.claim(instruction.chunk, instruction.micro_batch, instruction.buffer);
   Message message = receive(state, instruction, previous_edge(state, instruction),
                             ChannelKind::kActivation, buffer);
-  match_samples(buffer, message.header.sample_hash, instruction.micro_batch.value);
-  buffer.input_needs_grad = std::move(message.needs_grad);
-  for (std::size_t i = 0; i < message.tensors.size(); ++i) {
-    buffer.inputs.push_back(buffer.tape.input(message.tensors[i], buffer.input_needs_grad[i] != 0));
-  }
+  buffer.put_inputs(message.tensors, std::move(message.needs_grad), message.header.sample_hash);
 }
 
 template <>
@@ -113,18 +103,7 @@ void handle<Opcode::kRecvGrad>(RankState& state, const Instruction& instruction)
   if (!any(buffer.output_needs_grad)) return;
   const Edge edge = next_edge(state, instruction);
   Message message = receive(state, instruction, edge, ChannelKind::kGradient, buffer);
-  buffer.output_grads.assign(buffer.outputs.size(), Tensor());
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < buffer.outputs.size(); ++i) {
-    if (buffer.output_needs_grad[i] == 0 || next == message.tensors.size()) continue;
-    buffer.output_grads[i] = std::move(message.tensors[next++]);
-  }
-  const auto wanted =
-      std::count(buffer.output_needs_grad.begin(), buffer.output_needs_grad.end(), 1);
-  if (static_cast<std::size_t>(wanted) != next || next != message.tensors.size()) {
-    throw tensor::InternalError("[pipe] expected the gradients of " + std::to_string(wanted) +
-                                " tensors, got " + std::to_string(message.tensors.size()));
-  }
+  buffer.put_output_grads(std::move(message.tensors));
 }
 
 template <>

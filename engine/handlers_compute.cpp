@@ -57,6 +57,28 @@ void take_loss(RankState& state, PipeBuffer& buffer, std::span<const Tensor> out
   buffer.labels.clear();
 }
 
+// The buffer in which the stage before has the micro batch, when this rank owns that stage too:
+// then no message goes between the two. Else null.
+PipeBuffer* buffer_before(RankState& state, const Instruction& instruction) {
+  const schedule::Schedule& schedule = *state.schedule;
+  if (schedule.is_first_stage(instruction.chunk)) return nullptr;
+  const schedule::StageId before(schedule.stage_of(instruction.chunk).value - 1);
+  if (schedule.rank_of(before) != schedule.rank()) return nullptr;
+  return &state.buffers.holding(schedule.stage_map().chunk_of(before), instruction.micro_batch);
+}
+
+// The buffer with the inputs of a forward pass: received or loaded, or taken over here.
+PipeBuffer& buffer_with_inputs(RankState& state, const Instruction& instruction) {
+  PipeBuffer* before = buffer_before(state, instruction);
+  if (before == nullptr) {
+    return state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  }
+  PipeBuffer& buffer =
+      state.buffers.claim(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  buffer.put_inputs(before->take_outputs(), before->output_needs_grad, before->sample_hash);
+  return buffer;
+}
+
 // Gives the tape the gradients of this chunk's outputs. False when none of them needs one: then
 // nothing upstream is trained, and there is no backward.
 bool seed_gradients(RankState& state, const Instruction& instruction, PipeBuffer& buffer) {
@@ -70,14 +92,18 @@ bool seed_gradients(RankState& state, const Instruction& instruction, PipeBuffer
   bool any = false;
   for (std::size_t i = 0; i < buffer.outputs.size(); ++i) {
     if (buffer.output_needs_grad[i] == 0) continue;
+    if (buffer.output_grads.empty()) {
+      throw tensor::InternalError("[pipe] the gradients of the outputs are not there yet");
+    }
     any |= buffer.tape.seed(buffer.outputs[i], std::move(buffer.output_grads[i]));
   }
   buffer.output_grads.clear();
   return any;
 }
 
-// Takes the gradients that the stage before waits for: exactly those of the marked inputs.
-void collect_input_grads(RankState& state, PipeBuffer& buffer) {
+// Takes the gradients that the stage before waits for, exactly those of the marked inputs, and
+// hands them over if it is here.
+void collect_input_grads(RankState& state, const Instruction& instruction, PipeBuffer& buffer) {
   buffer.input_grads.clear();
   for (std::size_t i = 0; i < buffer.inputs.size(); ++i) {
     if (buffer.input_needs_grad[i] == 0) continue;
@@ -87,22 +113,29 @@ void collect_input_grads(RankState& state, PipeBuffer& buffer) {
     }
     buffer.input_grads.push_back(gradient.detach());
   }
+  if (buffer.input_grads.empty()) return;
+  PipeBuffer* before = buffer_before(state, instruction);
+  if (before != nullptr) before->put_output_grads(std::exchange(buffer.input_grads, {}));
 }
 
-// After the last use of the tape.
-void drop_forward_state(PipeBuffer& buffer) {
-  buffer.tape.reset();
+// The part of a backward pass that gives the gradients of the inputs; `run` is the tape's.
+PipeBuffer& backward(RankState& state, const Instruction& instruction,
+                     void (tensor::Tape::*run)(tensor::Context&)) {
+  PipeBuffer& buffer =
+      state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  if (seed_gradients(state, instruction, buffer)) (buffer.tape.*run)(state.context);
+  collect_input_grads(state, instruction, buffer);
   buffer.inputs.clear();
   buffer.outputs.clear();
   buffer.loss = {};
+  return buffer;
 }
 
 }  // namespace
 
 template <>
 void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instruction) {
-  PipeBuffer& buffer =
-      state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  PipeBuffer& buffer = buffer_with_inputs(state, instruction);
   const bool training = state.batch.training;
   set_micro_batch(state, instruction.micro_batch.value);
   state.context.tape = training ? &buffer.tape : nullptr;
@@ -124,19 +157,12 @@ void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instructi
 
 template <>
 void handle<Opcode::kBackwardPass>(RankState& state, const Instruction& instruction) {
-  PipeBuffer& buffer =
-      state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
-  if (seed_gradients(state, instruction, buffer)) buffer.tape.backward(state.context);
-  collect_input_grads(state, buffer);
-  drop_forward_state(buffer);
+  backward(state, instruction, &tensor::Tape::backward).tape.reset();
 }
 
 template <>
 void handle<Opcode::kBackwardInput>(RankState& state, const Instruction& instruction) {
-  PipeBuffer& buffer =
-      state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
-  if (seed_gradients(state, instruction, buffer)) buffer.tape.backward_input(state.context);
-  collect_input_grads(state, buffer);
+  backward(state, instruction, &tensor::Tape::backward_input);
 }
 
 template <>
@@ -144,7 +170,7 @@ void handle<Opcode::kBackwardWeight>(RankState& state, const Instruction& instru
   PipeBuffer& buffer =
       state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
   buffer.tape.backward_weight(state.context);
-  drop_forward_state(buffer);
+  buffer.tape.reset();
 }
 
 template <>

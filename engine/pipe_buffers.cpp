@@ -1,7 +1,10 @@
 #include "engine/pipe_buffers.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
+#include "engine/sample_hash.h"
 #include "tensor/error.h"
 
 namespace penstock::engine {
@@ -9,6 +12,39 @@ namespace penstock::engine {
 using schedule::BufferId;
 using schedule::ChunkId;
 using schedule::MicroBatchId;
+using tensor::Tensor;
+
+std::vector<Tensor> PipeBuffer::take_outputs() {
+  std::vector<Tensor> tensors;
+  tensors.reserve(outputs.size());
+  for (Tensor& output : outputs) {
+    tensors.push_back(output.detach());
+    output = output.shell();
+  }
+  return tensors;
+}
+
+void PipeBuffer::put_inputs(std::span<const Tensor> tensors, std::vector<std::uint8_t> needs_grad,
+                            std::uint64_t hash_of_samples) {
+  match_samples(*this, hash_of_samples, micro_batch);
+  input_needs_grad = std::move(needs_grad);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    inputs.push_back(tape.input(tensors[i], input_needs_grad[i] != 0));
+  }
+}
+
+void PipeBuffer::put_output_grads(std::vector<Tensor> gradients) {
+  const auto wanted = std::ranges::count(output_needs_grad, 1);
+  if (std::ssize(gradients) != wanted) {
+    throw tensor::InternalError("[pipe] expected the gradients of " + std::to_string(wanted) +
+                                " tensors, got " + std::to_string(gradients.size()));
+  }
+  output_grads.assign(outputs.size(), Tensor());
+  auto next = gradients.begin();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (output_needs_grad[i] != 0) output_grads[i] = std::move(*next++);
+  }
+}
 
 void PipeBuffer::release() {
   micro_batch = -1;
@@ -27,16 +63,18 @@ void PipeBuffer::release() {
 void PipeBuffers::resize(const schedule::Schedule& schedule) {
   chunks_.resize(static_cast<std::size_t>(schedule.num_chunks()));
   for (int c = 0; c < schedule.num_chunks(); ++c) {
-    auto& buffers = chunks_[static_cast<std::size_t>(c)];
-    buffers.resize(static_cast<std::size_t>(schedule.num_pipe_buffers(ChunkId(c))));
-    for (auto& buffer : buffers) {
+    Chunk& chunk = chunks_[static_cast<std::size_t>(c)];
+    chunk.claimed.assign(static_cast<std::size_t>(schedule.num_micro_batches()), -1);
+    chunk.buffers.resize(static_cast<std::size_t>(schedule.num_pipe_buffers(ChunkId(c))));
+    for (auto& buffer : chunk.buffers) {
       if (buffer == nullptr) buffer = std::make_unique<PipeBuffer>();
     }
   }
 }
 
 PipeBuffer& PipeBuffers::slot(ChunkId chunk, BufferId buffer) {
-  return *chunks_[static_cast<std::size_t>(chunk.value)][static_cast<std::size_t>(buffer.value)];
+  return *chunks_[static_cast<std::size_t>(chunk.value)]
+              .buffers[static_cast<std::size_t>(buffer.value)];
 }
 
 PipeBuffer& PipeBuffers::claim(ChunkId chunk, MicroBatchId micro_batch, BufferId buffer) {
@@ -46,6 +84,8 @@ PipeBuffer& PipeBuffers::claim(ChunkId chunk, MicroBatchId micro_batch, BufferId
   result.sending_grad.wait();
   result.release();
   result.micro_batch = micro_batch.value;
+  chunks_[static_cast<std::size_t>(chunk.value)]
+      .claimed[static_cast<std::size_t>(micro_batch.value)] = buffer.value;
   return result;
 }
 
@@ -60,9 +100,21 @@ PipeBuffer& PipeBuffers::at(ChunkId chunk, MicroBatchId micro_batch, BufferId bu
   return result;
 }
 
+PipeBuffer& PipeBuffers::holding(ChunkId chunk, MicroBatchId micro_batch) {
+  const std::int32_t buffer = chunks_[static_cast<std::size_t>(chunk.value)]
+                                  .claimed[static_cast<std::size_t>(micro_batch.value)];
+  if (buffer < 0) {
+    throw tensor::InternalError("[pipe buffers] no buffer of chunk " + std::to_string(chunk.value) +
+                                " was claimed for micro batch " +
+                                std::to_string(micro_batch.value) +
+                                ", which a neighbouring chunk of this rank expects there");
+  }
+  return at(chunk, micro_batch, BufferId(buffer));
+}
+
 void PipeBuffers::finish() {
-  for (auto& buffers : chunks_) {
-    for (auto& buffer : buffers) {
+  for (Chunk& chunk : chunks_) {
+    for (auto& buffer : chunk.buffers) {
       buffer->sending_activation.wait();
       buffer->sending_grad.wait();
       buffer->release();

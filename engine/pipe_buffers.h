@@ -33,6 +33,16 @@ struct PipeBuffer {
   comm::Work sending_activation;
   comm::Work sending_grad;
 
+  // What goes to the next stage; shells stay.
+  std::vector<tensor::Tensor> take_outputs();
+  // What came from the stage before. Throws InvalidArgument when the samples are not those that
+  // the buffer has data of.
+  void put_inputs(std::span<const tensor::Tensor> tensors, std::vector<std::uint8_t> needs_grad,
+                  std::uint64_t hash_of_samples);
+  // What the next stage gives back: the gradients of the outputs that need one, in their order.
+  // Throws InternalError when it is another number of tensors.
+  void put_output_grads(std::vector<tensor::Tensor> gradients);
+
   // Frees all that belongs to the micro batch.
   void release();
 };
@@ -50,16 +60,24 @@ class PipeBuffers {
   // micro batch.
   PipeBuffer& at(schedule::ChunkId chunk, schedule::MicroBatchId micro_batch,
                  schedule::BufferId buffer);
+  // The buffer of the chunk that holds the micro batch, whichever it is. Throws InternalError when
+  // none does.
+  PipeBuffer& holding(schedule::ChunkId chunk, schedule::MicroBatchId micro_batch);
   // Waits for every send and frees everything: the end of a stream.
   void finish();
   // Frees everything without waiting: after a failure.
   void discard();
 
  private:
+  struct Chunk {
+    // unique_ptr: a tape is known by its address, so a buffer must not move.
+    std::vector<std::unique_ptr<PipeBuffer>> buffers;
+    std::vector<std::int32_t> claimed;  // by micro batch: the buffer claimed for it last, or -1
+  };
+
   PipeBuffer& slot(schedule::ChunkId chunk, schedule::BufferId buffer);
 
-  // unique_ptr: a tape is known by its address, so a buffer must not move.
-  std::vector<std::vector<std::unique_ptr<PipeBuffer>>> chunks_;
+  std::vector<Chunk> chunks_;
 };
 
 }  // namespace penstock::engine

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/grid.h"
@@ -17,6 +19,7 @@
 #include "model/module.h"
 #include "model/stage.h"
 #include "schedule/schedule.h"
+#include "schedule/stage_map.h"
 
 namespace penstock::engine {
 
@@ -28,28 +31,34 @@ struct Batch {
   std::int64_t rows = 0;                  // of a micro batch
   int micro_batches = 0;                  // of this replica
   std::vector<model::MicroBatch> loaded;  // by micro batch; empty on ranks that load nothing
-  std::vector<double> weights;            // by micro batch; on the last stage
-  // By micro batch. On the last stage as they come; on every rank once the stream is over.
+  std::vector<double> weights;            // by micro batch; where the last stage is
+  // By micro batch. Where the last stage is as they come; on every rank once the stream is over.
   std::vector<double> losses;
   double mean_loss = 0.0;     // over micro batches and replicas, once it is over
-  double total_weight = 0.0;  // over micro batches and replicas; on the last stage
+  double total_weight = 0.0;  // over micro batches and replicas; where the last stage is
 };
 
 struct RankState {
+  // Collective over the world.
   RankState(comm::World& rank_world, const comm::Grid& rank_grid, model::Module rank_module,
-            std::shared_ptr<tensor::Allocator> allocator)
+            schedule::StageMap stage_map, std::vector<std::int64_t> stage_bounds)
       : world(rank_world),
         grid(rank_grid),
+        pipe_rank(rank_grid.position(rank_world.rank()).pipe),
         comms(rank_world, rank_grid),
         module(std::move(rank_module)),
-        context(std::move(allocator)) {}
+        context(tensor::make_cpu_allocator()),
+        map(std::move(stage_map)),
+        bounds(std::move(stage_bounds)) {}
 
   comm::World& world;
   comm::Grid grid;
+  schedule::PipeRank pipe_rank;
   comm::GridComms comms;
   model::Module module;
   model::Context context;
-  std::vector<std::int64_t> bounds;                   // of the stages, in layers
+  schedule::StageMap map;                             // of training and evaluation
+  std::vector<std::int64_t> bounds;                   // of all stages of the model, in layers
   std::vector<std::unique_ptr<model::Stage>> stages;  // by chunk
   const schedule::Schedule* schedule = nullptr;       // borrowed: the one that runs
   PipeBuffers buffers;
@@ -58,6 +67,12 @@ struct RankState {
   std::unique_ptr<Updater> updater;      // null: this engine only evaluates
   std::vector<std::int64_t> sample_ids;  // scratch: of the micro batch that runs
 
+  // The stages of this rank, by chunk.
+  std::span<const schedule::StageId> stage_ids() const { return map.stages_of(pipe_rank); }
+  bool owns_first_stage() const { return stage_ids().front().value == 0; }
+  bool owns_last_stage() const { return stage_ids().back().value == map.num_stages() - 1; }
+  // First and last stage: inputs and labels.
+  bool loads_data() const { return owns_first_stage() || owns_last_stage(); }
   model::Stage& stage(schedule::ChunkId chunk) {
     return *stages[static_cast<std::size_t>(chunk.value)];
   }

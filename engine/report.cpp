@@ -34,49 +34,89 @@ std::string clock_text(double seconds) {
 }
 
 struct StageCount {
-  std::int64_t parameters = 0;  // on the stage
+  std::int64_t parameters = 0;  // in the memory of the stage
   std::int64_t unique = 0;      // of those, not tied to an earlier stage
 };
 
 StageCount count(const model::Stage& stage) {
   StageCount result;
   for (const model::StageParameter& parameter : stage.parameters()) {
+    if (parameter.borrowed) continue;
     const std::int64_t elements = parameter.parameter->shape.numel();
     result.parameters += elements;
-    if (parameter.first_layer >= stage.begin()) result.unique += elements;
+    if (stage.owns(parameter)) result.unique += elements;
   }
   return result;
 }
 
+// Of every stage. Collective over the pipe.
+std::vector<StageCount> count_all(RankState& rank) {
+  const auto stages = static_cast<std::size_t>(rank.map.num_stages());
+  std::vector<std::int64_t> numbers(2 * stages, 0);
+  for (std::size_t chunk = 0; chunk < rank.stages.size(); ++chunk) {
+    const StageCount mine = count(*rank.stages[chunk]);
+    const auto stage = static_cast<std::size_t>(rank.stage_ids()[chunk].value);
+    numbers[2 * stage] = mine.parameters;
+    numbers[2 * stage + 1] = mine.unique;
+  }
+  rank.comms.pipe().all_reduce_wait(numbers, comm::ReduceOp::kSum);
+  std::vector<StageCount> counts(stages);
+  for (std::size_t stage = 0; stage < stages; ++stage) {
+    counts[stage] = {numbers[2 * stage], numbers[2 * stage + 1]};
+  }
+  return counts;
+}
+
+// "stage 3: layers 6-7 (2), parameters 1,088"
+std::string stage_text(const RankState& rank, schedule::StageId id, const StageCount& count) {
+  const auto stage = static_cast<std::size_t>(id.value);
+  const std::int64_t begin = rank.bounds[stage];
+  const std::int64_t end = rank.bounds[stage + 1];
+  return "stage " + std::to_string(stage) + ": layers " + std::to_string(begin) + "-" +
+         std::to_string(end - 1) + " (" + std::to_string(end - begin) + "), parameters " +
+         grouped(count.parameters) + "\n";
+}
+
+// The stages, one per line; where stage s is not all that rank s has, under the rank that owns
+// them.
+std::string stages_text(const RankState& rank, const std::vector<StageCount>& counts) {
+  const bool plain = rank.map == schedule::StageMap::loop(rank.map.num_ranks(), 1);
+  std::string text;
+  for (int owner = 0; owner < rank.map.num_ranks(); ++owner) {
+    std::string lines;
+    std::int64_t parameters = 0;
+    for (const schedule::StageId id : rank.map.stages_of(schedule::PipeRank(owner))) {
+      const StageCount& count = counts[static_cast<std::size_t>(id.value)];
+      lines += (plain ? "" : "  ") + stage_text(rank, id, count);
+      parameters += count.parameters;
+    }
+    if (!plain) {
+      text += "pipe rank " + std::to_string(owner) + ": parameters " + grouped(parameters) + "\n";
+    }
+    text += lines;
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string startup_report_text(RankState& rank, const BatchTriple& batch, const Config& config) {
-  comm::Communicator& pipe = rank.comms.pipe();
+std::string startup_report_text(RankState& rank, const BatchTriple& batch,
+                                std::string_view schedule) {
+  const std::vector<StageCount> counts = count_all(rank);
   const int replicas = rank.comms.data().size();
-  const StageCount mine = count(*rank.stages.front());
-  const auto stages = static_cast<std::size_t>(pipe.size());
-  std::vector<std::int64_t> counts(2 * stages, 0);
-  counts[2 * static_cast<std::size_t>(pipe.rank())] = mine.parameters;
-  counts[2 * static_cast<std::size_t>(pipe.rank()) + 1] = mine.unique;
-  pipe.all_reduce_wait(counts, comm::ReduceOp::kSum);
-
-  std::string text = "grid: pipe " + std::to_string(pipe.size()) + " x data " +
+  std::string text = "grid: pipe " + std::to_string(rank.map.num_ranks()) + " x data " +
                      std::to_string(replicas) + " x model 1 (" + std::string(rank.world.kind()) +
                      ", " + std::to_string(rank.context.threads) + " threads per rank), schedule " +
-                     config.pipeline.schedule + "\n";
+                     std::string(schedule) + "\n";
   text += "batch: train_batch_size " + std::to_string(batch.train_batch_size) + " = micro batch " +
           std::to_string(batch.train_micro_batch_size_per_gpu) + " x accumulation " +
           std::to_string(batch.gradient_accumulation_steps) + " x replicas " +
           std::to_string(replicas) + "\n";
+  text += stages_text(rank, counts);
   StageCount total;
-  for (std::size_t stage = 0; stage < stages; ++stage) {
-    const std::int64_t begin = rank.bounds[stage];
-    const std::int64_t end = rank.bounds[stage + 1];
-    text += "stage " + std::to_string(stage) + ": layers " + std::to_string(begin) + "-" +
-            std::to_string(end - 1) + " (" + std::to_string(end - begin) + "), parameters " +
-            grouped(counts[2 * stage]) + "\n";
-    total.parameters += counts[2 * stage];
-    total.unique += counts[2 * stage + 1];
+  for (const StageCount& count : counts) {
+    total.parameters += count.parameters;
+    total.unique += count.unique;
   }
   return text + "parameters: total " + grouped(total.parameters) + ", unique " +
          grouped(total.unique);

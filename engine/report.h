@@ -3,17 +3,18 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "engine/batch_config.h"
-#include "engine/config.h"
 #include "engine/engine.h"
 #include "engine/rank_state.h"
 
 namespace penstock::engine {
 
 // Grid, batch triple, and per stage its layers and parameters; the same text on every rank.
-// Collective over the world.
-std::string startup_report_text(RankState& rank, const BatchTriple& batch, const Config& config);
+// Collective over the world. `schedule`: the name of the training stream's.
+std::string startup_report_text(RankState& rank, const BatchTriple& batch,
+                                std::string_view schedule);
 
 // What a progress line is made of beside the step's result.
 struct Progress {

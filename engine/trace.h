@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/world.h"
 #include "engine/observer.h"
+#include "schedule/ids.h"
 
 namespace penstock::engine {
 
@@ -19,8 +21,9 @@ class TraceRecorder final : public Observer {
 
   // The trace of all ranks, on rank 0; empty elsewhere. Collective. Format: an object with
   // traceEvents; one process per rank, one thread per lane, complete events ("X") in microseconds
-  // that never overlap within a thread.
-  std::string finish(comm::World& world, int stage, int data_index) const;
+  // that never overlap within a thread. `stages`: of this rank, by chunk.
+  std::string finish(comm::World& world, std::span<const schedule::StageId> stages,
+                     int data_index) const;
 
   void before(std::int64_t step, const schedule::Instruction& instruction) override;
   void after(std::int64_t step, const schedule::Instruction& instruction) override;

@@ -32,7 +32,8 @@ Updater::Updater(const Config& config, std::span<const std::unique_ptr<model::St
                                config.optimizer->kind == model::OptimizerKind::kAdam);
   for (const auto& stage : stages) {
     for (const model::StageParameter& parameter : stage->parameters()) {
-      if (!parameter.uses.empty()) add_parameter(parameter, *stage, context);
+      if (parameter.uses.empty() || parameter.borrowed) continue;
+      add_parameter(parameter, *stage, context);
     }
   }
   last_.lr = next_lr();  // what a trainer reads whose own OptimizerStep leaves step() out
@@ -45,6 +46,7 @@ void Updater::add_parameter(const model::StageParameter& parameter, model::Stage
   state.parameter = parameter.parameter;
   state.slot = &stage.slots()[parameter.uses.front()];
   state.first_layer = parameter.first_layer;
+  state.owned = stage.owns(parameter);
   state.group = patterns_.first_match(parameter.name).value_or(groups_.size() - 1);
   state.state_names = optimizer_->state_names(groups_[state.group]);
   for (std::size_t i = 0; i < state.state_names.size(); ++i) {

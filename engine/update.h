@@ -15,13 +15,15 @@
 
 namespace penstock::engine {
 
-// Optimizer state of one trainable parameter; tensors in the order of Updater::state_names().
+// Optimizer state of one trainable parameter that this rank holds; tensors in the order of
+// Updater::state_names().
 struct ParameterState {
   std::string name;  // the parameter's logical name
   model::Parameter* parameter = nullptr;
   tensor::GradSlot* slot = nullptr;
   std::size_t group = 0;
   std::int64_t first_layer = 0;
+  bool owned = false;  // Stage::owns()
   std::vector<std::string> state_names;
   std::vector<tensor::Tensor> state;
 };

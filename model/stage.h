@@ -17,13 +17,14 @@ struct StageOptions {
   tensor::DType dtype = tensor::DType::kF32;
 };
 
-// A weight that this stage holds, once, whatever the number of its uses.
+// A weight that this stage uses; it is there once, whatever the number of its uses.
 struct StageParameter {
   std::string name;  // logical: "<global layer>.<parameter>" or "tied_modules.<key>.<parameter>"
   Parameter* parameter = nullptr;
   std::string tie_key;            // empty when untied
   std::int64_t first_layer = 0;   // global index of the first layer of the model that uses it
   std::vector<std::size_t> uses;  // indices into slots(); empty when frozen; more than one if tied
+  bool borrowed = false;  // an earlier stage of this rank holds it, and this one uses that memory
 };
 
 // The gradient accumulator of one use of one weight.
@@ -39,8 +40,9 @@ class Stage {
  public:
   // Builds the layers and gives them memory; draws the initial weights. Throws InvalidArgument for
   // ties whose uses differ, or a frozen pattern that matches no parameter of the whole model.
+  // `earlier`: the stages that this rank has already, whose tied weights are shared.
   Stage(const Module& module, std::int64_t begin, std::int64_t end, const StageOptions& options,
-        const tensor::Context& context);
+        const tensor::Context& context, std::span<const std::unique_ptr<Stage>> earlier = {});
 
   std::int64_t begin() const { return begin_; }
   std::int64_t end() const { return end_; }
@@ -64,6 +66,9 @@ class Stage {
 
   // Elements of this stage's parameters, tied ones included.
   std::int64_t num_elements() const;
+  // Whether the parameter is used by no earlier layer of the model than this stage's: the whole
+  // model counts and stores it here.
+  bool owns(const StageParameter& parameter) const { return parameter.first_layer >= begin_; }
 
  private:
   struct Use {

@@ -67,8 +67,13 @@ void draw_weight(tensor::Context& context, Parameter& parameter, const tensor::I
 
 class Stage::Builder {
  public:
-  Builder(Stage& stage, const Module& module, const StageOptions& options)
-      : stage_(stage), module_(module), options_(options), frozen_(options.frozen_patterns) {}
+  Builder(Stage& stage, const Module& module, const StageOptions& options,
+          std::span<const std::unique_ptr<Stage>> earlier)
+      : stage_(stage),
+        module_(module),
+        options_(options),
+        earlier_(earlier),
+        frozen_(options.frozen_patterns) {}
 
   void run(const tensor::Context& context) {
     check_range();
@@ -77,6 +82,7 @@ class Stage::Builder {
     build_layers();
     list_parameters(/*tied=*/false);
     list_parameters(/*tied=*/true);
+    borrow_weights();
     place_weights(context);
     place_grads(context);
     draw_weights(context);
@@ -183,20 +189,36 @@ class Stage::Builder {
     const auto [entry, added] = by_name_.try_emplace(name, next);
     if (!added) return entry->second;
     stage_.parameters_.push_back(
-        {std::move(name), &parameter, spec(use.layer).tie_key, first_use(use.layer), {}});
+        {std::move(name), &parameter, spec(use.layer).tie_key, first_use(use.layer), {}, false});
     holders_.emplace_back();
     return next;
+  }
+
+  // A tied weight of which this rank has uses in several stages is there once.
+  void borrow_weights() {
+    for (std::size_t i = 0; i < stage_.parameters_.size(); ++i) {
+      StageParameter& entry = stage_.parameters_[i];
+      if (entry.tie_key.empty()) continue;
+      for (const auto& other : earlier_) {
+        const auto held = std::ranges::find(other->parameters_, entry.name, &StageParameter::name);
+        if (held == other->parameters_.end()) continue;
+        entry.borrowed = true;
+        for (Parameter* holder : holders_[i]) holder->value = held->parameter->value;
+        break;
+      }
+    }
   }
 
   void place_weights(const tensor::Context& context) {
     Layout layout(options_.dtype);
     std::vector<std::size_t> offsets;
     for (const StageParameter& entry : stage_.parameters_) {
-      offsets.push_back(layout.place(entry.parameter->shape));
+      offsets.push_back(entry.borrowed ? 0 : layout.place(entry.parameter->shape));
     }
-    if (offsets.empty()) return;
+    if (std::ranges::all_of(stage_.parameters_, &StageParameter::borrowed)) return;
     const Tensor all = Tensor::empty(context, {layout.elements()}, options_.dtype);
     for (std::size_t i = 0; i < offsets.size(); ++i) {
+      if (stage_.parameters_[i].borrowed) continue;
       const tensor::Shape& shape = stage_.parameters_[i].parameter->shape;
       const Tensor value(all.storage(), offsets[i], shape, options_.dtype);
       for (Parameter* holder : holders_[i]) holder->value = value;
@@ -225,6 +247,7 @@ class Stage::Builder {
 
   void draw_weights(tensor::Context context) {
     for (const StageParameter& entry : stage_.parameters_) {
+      if (entry.borrowed) continue;
       draw_weight(context, *entry.parameter,
                   {.seed = options_.seed,
                    .layer = static_cast<std::uint32_t>(entry.first_layer),
@@ -235,15 +258,17 @@ class Stage::Builder {
   Stage& stage_;
   const Module& module_;
   const StageOptions& options_;
+  std::span<const std::unique_ptr<Stage>> earlier_;
   NamePatterns frozen_;
   std::map<std::string, std::size_t> by_name_;    // into parameters_
   std::vector<std::vector<Parameter*>> holders_;  // of each of parameters_, all its copies
 };
 
 Stage::Stage(const Module& module, std::int64_t begin, std::int64_t end,
-             const StageOptions& options, const tensor::Context& context)
+             const StageOptions& options, const tensor::Context& context,
+             std::span<const std::unique_ptr<Stage>> earlier)
     : begin_(begin), end_(end) {
-  Builder(*this, module, options).run(context);
+  Builder(*this, module, options, earlier).run(context);
 }
 
 }  // namespace penstock::model

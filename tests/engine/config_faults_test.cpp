@@ -165,10 +165,46 @@ TEST(ConfigFaults, AbsentChoicesAreToldFromUnknownOnes) {
              "scheduler.type: the string \"StepLR\" is not available");
   EXPECT_HAS(scheduler_error(R"({"type": "WarmupLR", "params": {"warmup_type": "cosine"}})"),
              "scheduler.params.warmup_type: expected log or linear, got \"cosine\"");
-  EXPECT_HAS(config_error(R"({"pipeline": {"schedule": "gpipe"}})"),
-             "pipeline.schedule: the string \"gpipe\" is not available in this version");
+  EXPECT_HAS(config_error(R"({"communication": {"backend": "nccl"}})"),
+             "communication.backend: the string \"nccl\" is not available in this version");
   EXPECT_HAS(config_error(R"({"optimizer": {"type": "SGD", "params": {"max_grad_norm": 1}}})"),
              "use gradient_clipping");
+}
+
+TEST(ConfigFaults, ScheduleIsOneThatTrains) {
+  EXPECT_EQ(parse_config(R"({"pipeline": {"schedule": "1F1B"}})", "test").pipeline.schedule,
+            "1f1b");
+  EXPECT_HAS(config_error(R"({"pipeline": {"schedule": "1f1"}})"), "did you mean 1f1b?");
+  EXPECT_HAS(config_error(R"({"pipeline": {"schedule": "inference"}})"),
+             "pipeline.schedule: expected 1f1b");
+  EXPECT_HAS(config_error(R"({"pipeline": {"schedule": "auto:costs.json"}})"),
+             "pipeline.schedule: \"auto:costs.json\" is not available in this version");
+}
+
+TEST(ConfigFaults, StageMapFitsTheRanks) {
+  const auto section = [](const std::string& pipeline) {
+    return R"({"pipeline": {)" + pipeline + "}}";
+  };
+  const auto error = [&](const std::string& pipeline) { return config_error(section(pipeline)); };
+  const auto parsed = [&](const std::string& pipeline) {
+    return parse_config(section(pipeline), "test").pipeline;
+  };
+  EXPECT_EQ(parsed(R"("stages": 2, "chunks": 2, "stage_map": "V")").stage_map, "v");
+  EXPECT_EQ(parsed(R"("stages": 2, "stage_map": [0, 1, 0])").stage_owners.size(), 3u);
+  EXPECT_HAS(error(R"("stages": 2, "stage_map": "ring")"),
+             "pipeline.stage_map: expected loop or v, got \"ring\"");
+  EXPECT_HAS(error(R"("stages": 3, "stage_map": [0, 1, 1, 0])"),
+             "with every rank from 0 to 2 (pipeline.stages is 3), got [0,1,1,0]");
+  EXPECT_HAS(error(R"("stages": 2, "stage_map": [0, 0])"), "with every rank from 0 to 1");
+  EXPECT_HAS(error(R"("stages": 1, "stage_map": [])"), "with every rank from 0 to 0");
+  EXPECT_HAS(error(R"("stages": 2, "chunks": 2, "stage_map": [0, 1, 1, 0])"),
+             "pipeline.chunks: 2 is given together with a list of owners");
+  // Bounds cut into all stages.
+  EXPECT_EQ(parsed(R"("stages": 2, "chunks": 2, "bounds": [0, 1, 2, 3, 4])").bounds.size(), 5u);
+  EXPECT_HAS(error(R"("stages": 2, "chunks": 2, "bounds": [0, 1, 2])"),
+             "makes 2 stages, but pipeline.stages is 2 and pipeline.chunks is 2");
+  EXPECT_HAS(error(R"("stages": 2, "stage_map": [0, 1, 0], "bounds": [0, 1, 2])"),
+             "makes 2 stages, but pipeline.stage_map has 3");
 }
 
 TEST(ConfigFaults, SwitchedOnSectionsAreRefused) {

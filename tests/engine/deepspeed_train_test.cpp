@@ -108,7 +108,7 @@ Outcome train(comm::World& world, const json& row) {
     outcome.losses.push_back(result.loss);
     outcome.norms.push_back(result.grad_norm);
   }
-  for (const model::StageParameter& parameter : engine.stage().parameters()) {
+  for (const model::StageParameter& parameter : engine.stages().front()->parameters()) {
     outcome.weights[parameter.name] = testing::values_of(engine, parameter.name);
   }
   outcome.bounds.assign(engine.bounds().begin(), engine.bounds().end());

@@ -176,17 +176,21 @@ void set_weights(engine::Engine& engine, const Weights& weights) {
 
 Weights weights_of(engine::Engine& engine) {
   Weights weights;
-  for (const model::StageParameter& parameter : engine.stage().parameters()) {
-    weights[parameter.name] = copy_of(parameter.parameter->value);
+  for (const auto& stage : engine.stages()) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      weights[parameter.name] = copy_of(parameter.parameter->value);
+    }
   }
   return weights;
 }
 
 Weights gradients_of(engine::Engine& engine) {
   Weights gradients;
-  for (const model::StageParameter& parameter : engine.stage().parameters()) {
-    if (parameter.uses.empty()) continue;
-    gradients[parameter.name] = copy_of(engine.stage().slots()[parameter.uses.front()].grad);
+  for (const auto& stage : engine.stages()) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (parameter.uses.empty() || parameter.borrowed) continue;
+      gradients[parameter.name] = copy_of(stage->slots()[parameter.uses.front()].grad);
+    }
   }
   return gradients;
 }

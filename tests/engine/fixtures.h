@@ -44,9 +44,9 @@ using Weights = std::map<std::string, std::vector<float>>;
 // Values for every parameter of the module that no initial draw gave.
 Weights start_weights(const model::Module& module);
 void set_weights(engine::Engine& engine, const Weights& weights);
-// Of this rank's stage.
+// Of this rank's stages.
 Weights weights_of(engine::Engine& engine);
-// Of the last step, summed over all replicas and uses; of this rank's stage.
+// Of the last step, summed over all replicas and uses; of this rank's stages.
 Weights gradients_of(engine::Engine& engine);
 // All ranks' weights in one; fails the test where two ranks hold a weight with different bits.
 Weights merged(const std::vector<Weights>& by_rank);

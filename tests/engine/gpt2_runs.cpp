@@ -113,9 +113,12 @@ Gpt2Outcome run_gpt2(comm::World& world, const Gpt2Run& run) {
     outcome.micro_losses.push_back(in_global_order(world, engine, result.micro_losses));
     outcome.norms.push_back(result.grad_norm);
   }
-  for (const model::StageParameter& parameter : engine.stage().parameters()) {
-    outcome.weights[parameter.name] = copy_of(parameter.parameter->value);
-    outcome.grads[parameter.name] = copy_of(engine.stage().slots()[parameter.uses.front()].grad);
+  for (const auto& stage : engine.stages()) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (parameter.borrowed) continue;
+      outcome.weights[parameter.name] = copy_of(parameter.parameter->value);
+      outcome.grads[parameter.name] = copy_of(stage->slots()[parameter.uses.front()].grad);
+    }
   }
   engine.close();
   return outcome;

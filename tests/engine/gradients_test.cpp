@@ -110,20 +110,19 @@ TEST(Gradients, WeighMicroBatchesByTheirValidTokens) {
 // Fills every gradient after the backward of the only micro batch: the uses of the tied weight,
 // unlike each other, add up to 1 in each element; everything else is 0.
 void fill_gradients(engine::Engine& engine, int uses, int data) {
-  engine.replace_handler(schedule::Opcode::kBackwardPass,
-                         [&engine, uses, data](const auto&, const std::function<void()>& run) {
-                           run();
-                           for (std::size_t i = 0; i < engine.stage().slots().size(); ++i) {
-                             const model::StageSlot& place = engine.stage().slot_info()[i];
-                             const bool tied =
-                                 !engine.stage().parameters()[place.parameter].tie_key.empty();
-                             const double share = place.layer == 1 ? 1.0 - 0.25 * (uses - 1) : 0.25;
-                             tensor::GradSlot& slot = engine.stage().slots()[i];
-                             std::ranges::fill(slot.grad.span<float>(),
-                                               tied ? static_cast<float>(share / data) : 0.0f);
-                             slot.empty = false;
-                           }
-                         });
+  engine.replace_handler(schedule::Opcode::kBackwardPass, [&engine, uses, data](
+                                                              const auto&,
+                                                              const std::function<void()>& run) {
+    run();
+    for (std::size_t i = 0; i < engine.stages().front()->slots().size(); ++i) {
+      const model::StageSlot& place = engine.stages().front()->slot_info()[i];
+      const bool tied = !engine.stages().front()->parameters()[place.parameter].tie_key.empty();
+      const double share = place.layer == 1 ? 1.0 - 0.25 * (uses - 1) : 0.25;
+      tensor::GradSlot& slot = engine.stages().front()->slots()[i];
+      std::ranges::fill(slot.grad.span<float>(), tied ? static_cast<float>(share / data) : 0.0f);
+      slot.empty = false;
+    }
+  });
 }
 
 // Linear 16→40, tied 40→20, Linear 20→40, tied 40→20, …, Linear 20→16: the uses are the layers

@@ -8,8 +8,10 @@ namespace penstock::testing {
 namespace {
 
 const model::StageParameter* find(engine::Engine& engine, const std::string& name) {
-  for (const model::StageParameter& parameter : engine.stage().parameters()) {
-    if (parameter.name == name) return &parameter;
+  for (const auto& stage : engine.stages()) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (parameter.name == name) return &parameter;
+    }
   }
   return nullptr;
 }

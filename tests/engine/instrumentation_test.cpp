@@ -99,7 +99,7 @@ TEST(Handlers, MayBeReplacedAndBroughtBack) {
     // Gradients are forgotten just before the update.
     engine.replace_handler(schedule::Opcode::kOptimizerStep,
                            [&](const Instruction&, const std::function<void()>& run_it) {
-                             for (tensor::GradSlot& slot : engine.stage().slots()) {
+                             for (tensor::GradSlot& slot : engine.stages().front()->slots()) {
                                std::ranges::fill(slot.grad.span<float>(), 0.0f);
                              }
                              run_it();
@@ -187,7 +187,8 @@ TEST(Trace, HoldsEveryInstructionAsItsViewersWantIt) {
     engine.eval_batch(*token_samples(64), {.micro_batches = 2});
     engine.remove_observer(recorder);
     const comm::GridPosition place = engine.grid().position(world.rank());
-    std::string text = recorder.finish(world, place.pipe, place.data);
+    std::string text = recorder.finish(
+        world, engine.stage_map().stages_of(schedule::PipeRank(place.pipe)), place.data);
     engine.close();
     return text;
   });

@@ -69,8 +69,9 @@ void train_to(engine::Engine& engine, int step, int bad, Applied& applied) {
   engine.replace_handler(
       schedule::Opcode::kBackwardPass, [&](const auto&, const std::function<void()>& run) {
         run();
-        if (engine.global_steps() != bad - 1 || engine.stage().slots().empty()) return;
-        engine.stage().slots()[0].grad.data<float>()[0] = std::numeric_limits<float>::infinity();
+        if (engine.global_steps() != bad - 1 || engine.stages().front()->slots().empty()) return;
+        engine.stages().front()->slots()[0].grad.data<float>()[0] =
+            std::numeric_limits<float>::infinity();
       });
   while (engine.global_steps() < step) {
     set_values(engine, kWeight, std::vector{0.0f});

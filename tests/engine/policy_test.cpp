@@ -29,7 +29,7 @@ void spoil(engine::Engine& engine, comm::World& world, int rank, float value) {
       [&engine, value](const schedule::Instruction& instruction, const std::function<void()>& run) {
         run();
         if (engine.global_steps() != 1 || instruction.micro_batch.value != 1) return;
-        engine.stage().slots()[0].grad.data<float>()[3] = value;
+        engine.stages().front()->slots()[0].grad.data<float>()[3] = value;
       });
 }
 

@@ -61,6 +61,20 @@ void check_tied_head(const checkpoint::Weights& weights, const std::filesystem::
                               "tied; use --model FOLDER:tied=false");
 }
 
+// The file must have the parameter, in its shape.
+void check_stored(const checkpoint::Weights& weights, const std::filesystem::path& file,
+                  const model::StageParameter& parameter) {
+  if (!weights.contains(parameter.name)) {
+    throw checkpoint::FileError("[model] " + file.string() + " has no tensor for \"" +
+                                parameter.name + "\"");
+  }
+  const checkpoint::TensorInfo& info = weights.info(parameter.name);
+  if (info.shape == parameter.parameter->shape) return;
+  throw checkpoint::FileError("[model] " + file.string() + ": \"" + parameter.name +
+                              "\" has the shape " + info.shape.to_string() + ", expected " +
+                              parameter.parameter->shape.to_string());
+}
+
 }  // namespace
 
 ModelChoice choose_model(const std::string& text) {
@@ -87,20 +101,17 @@ ModelChoice choose_model(const std::string& text) {
 void import_weights(engine::Engine& engine, const ModelChoice& choice) {
   const checkpoint::Weights weights =
       checkpoint::Weights::open(*choice.weights, name_map(choice.config));
-  for (const model::StageParameter& parameter : engine.stage().parameters()) {
-    if (!weights.contains(parameter.name)) {
-      throw checkpoint::FileError("[model] " + choice.weights->string() + " has no tensor for \"" +
-                                  parameter.name + "\"");
+  for (const auto& stage : engine.stages()) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      check_stored(weights, *choice.weights, parameter);
     }
-    const checkpoint::TensorInfo& info = weights.info(parameter.name);
-    if (info.shape == parameter.parameter->shape) continue;
-    throw checkpoint::FileError("[model] " + choice.weights->string() + ": \"" + parameter.name +
-                                "\" has the shape " + info.shape.to_string() + ", expected " +
-                                parameter.parameter->shape.to_string());
   }
-  for (const model::StageParameter& parameter : engine.stage().parameters()) {
-    weights.read(parameter.name, parameter.parameter->value, checkpoint::Cast::kFloating);
-    check_tied_head(weights, *choice.weights, parameter);
+  for (const auto& stage : engine.stages()) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (parameter.borrowed) continue;
+      weights.read(parameter.name, parameter.parameter->value, checkpoint::Cast::kFloating);
+      check_tied_head(weights, *choice.weights, parameter);
+    }
   }
 }
 

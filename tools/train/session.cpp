@@ -126,7 +126,8 @@ class Session {
     note(engine_.train_batch());
     engine_.remove_observer(trace);
     const comm::GridPosition place = engine_.grid().position(world_.rank());
-    const std::string text = trace.finish(world_, place.pipe, place.data);
+    const std::string text = trace.finish(
+        world_, engine_.stage_map().stages_of(schedule::PipeRank(place.pipe)), place.data);
     if (folder_) folder_->write("trace.json", text);
   }
 

@@ -1,0 +1,128 @@
+// Construction: everything is checked on every rank first, then built.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "engine/engine_state.h"
+#include "engine/report.h"
+#include "engine/streams.h"
+#include "model/partition.h"
+
+namespace penstock::engine {
+
+namespace {
+
+// FNV-1a, to compare texts between ranks.
+std::uint64_t hash_text(std::string_view text, std::uint64_t hash) {
+  for (const char character : text) {
+    hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+// "8 stages (pipeline.stages 4 x pipeline.chunks 2)"
+std::string stages_text(const schedule::StageMap& map) {
+  const int ranks = map.num_ranks();
+  const int stages = map.num_stages();
+  const std::string text = std::to_string(stages) + " stages (";
+  if (stages % ranks != 0) return text + "pipeline.stage_map " + to_text(map) + ")";
+  return text + "pipeline.stages " + std::to_string(ranks) + " x pipeline.chunks " +
+         std::to_string(stages / ranks) + ")";
+}
+
+model::Bounds partition(const model::Module& module, const Config& config,
+                        const schedule::StageMap& map) {
+  const auto layers = std::ssize(module.layers);
+  if (layers < map.num_stages()) {
+    throw ConfigError("the module has " + std::to_string(layers) + " layers, fewer than the " +
+                      stages_text(map) + "; expected at least one layer per stage");
+  }
+  const PipelineConfig& pipeline = config.pipeline;
+  if (pipeline.bounds.empty()) {
+    return model::partition_module(module, map.num_stages(), pipeline.partition,
+                                   config.frozen_parameters);
+  }
+  const model::Bounds bounds(pipeline.bounds.begin(), pipeline.bounds.end());
+  model::check_bounds(bounds, layers, map.num_stages());
+  return bounds;
+}
+
+int default_threads(const comm::World& world) {
+  return std::max(1, world.host_cores() / std::max(1, world.host_size()));
+}
+
+}  // namespace
+
+Engine::State::State(comm::World& rank_world, model::Module module, Config run_config,
+                     std::unique_ptr<model::DataSource> source, const EngineOptions& engine_options)
+    : world(rank_world),
+      config(std::move(run_config)),
+      options(engine_options),
+      data(std::move(source)) {
+  // What is wrong here is wrong on every rank, or the vote says that the ranks differ.
+  model::Bounds bounds;
+  vote_after(CallKind::kConstruct, [&] { bounds = plan(module); });
+  const int replicas = world.size() / config.pipeline.stages;
+  rank = std::make_unique<RankState>(world, comm::Grid(config.pipeline.stages, replicas),
+                                     std::move(module), train_schedule->stage_map(),
+                                     std::move(bounds));
+  rank->context.threads = config.threads_per_rank.value_or(default_threads(world));
+  rank->context.progress = &world;
+  rank->context.random.seed = config.seed;
+  // A rank that runs out of memory here must not leave the others waiting.
+  vote_after(CallKind::kConstruct, [&] { build_stages(); });
+  rank->gradients = std::make_unique<GradientReducer>(rank->module, rank->bounds, rank->map,
+                                                      rank->stages, world, rank->grid, rank->comms);
+  report = startup_report_text(*rank, batch, train_schedule->name());
+  if (world.rank() != 0) return;
+  log(tensor::LogLevel::kInfo, report);
+  for (const std::string& key : config.without_effect) {
+    log(tensor::LogLevel::kWarning, "configuration key without effect: " + key);
+  }
+}
+
+model::Bounds Engine::State::plan(const model::Module& module) {
+  const DataParallelSize replicas = data_parallel_size(world.size(), config.pipeline.stages, 1);
+  batch = resolve_batch(config.batch, replicas);
+  if (batch.gradient_accumulation_steps > std::numeric_limits<std::int32_t>::max()) {
+    throw ConfigError("gradient_accumulation_steps is " +
+                      std::to_string(batch.gradient_accumulation_steps) +
+                      "; expected fewer than 2^31 micro batches per step");
+  }
+  if (config.optimizer && !config.optimizer->groups.empty()) {
+    group_patterns(*config.optimizer).check_used(model::parameter_names(module));
+  }
+  const comm::Grid grid(config.pipeline.stages, static_cast<int>(replicas.size));
+  TrainStream stream = make_train_stream(config.pipeline, options.schedule,
+                                         static_cast<int>(batch.gradient_accumulation_steps),
+                                         schedule::PipeRank(grid.position(world.rank()).pipe));
+  train_schedule = std::move(stream.schedule);
+  if (GradientReducer::has_ties(module) &&
+      !contains(*train_schedule, schedule::Opcode::kReduceTiedGrads)) {
+    throw ConfigError("pipeline.schedule is \"" + std::string(train_schedule->name()) +
+                      "\", whose stream has no ReduceTiedGrads, but the module has tied layers; "
+                      "expected a schedule that reduces tied gradients, such as \"1f1b\"");
+  }
+  identity = hash_text(config.canonical_text, stream.identity);
+  for (const model::LayerSpec& spec : module.layers) {
+    identity = hash_text(spec.type + "/" + spec.tie_key + "/", identity);
+  }
+  if (data != nullptr) source_position = data->position();
+  return partition(module, config, train_schedule->stage_map());
+}
+
+void Engine::State::build_stages() {
+  const model::StageOptions stage_options{.seed = config.seed,
+                                          .frozen_patterns = config.frozen_parameters};
+  for (const schedule::StageId id : rank->stage_ids()) {
+    const auto stage = static_cast<std::size_t>(id.value);
+    rank->stages.push_back(std::make_unique<model::Stage>(rank->module, rank->bounds[stage],
+                                                          rank->bounds[stage + 1], stage_options,
+                                                          rank->context, rank->stages));
+  }
+  if (config.optimizer) {
+    rank->updater = std::make_unique<Updater>(config, rank->stages, rank->context);
+  }
+}
+
+}  // namespace penstock::engine
