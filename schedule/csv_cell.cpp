@@ -1,5 +1,7 @@
 #include "schedule/csv_cell.h"
 
+#include <algorithm>
+
 #include "schedule/scan.h"
 
 namespace penstock::schedule {

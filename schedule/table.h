@@ -44,8 +44,8 @@ Table table_of(std::span<const std::unique_ptr<Schedule>> schedules, bool overla
 // Checks what can be told from the table alone, and throws ScheduleError that names rank, cell and
 // action: a row for every rank; each action on the rank that owns its stage, with a micro batch
 // that exists; every (stage, micro batch) forward exactly once, before its backward, and, when it
-// trains, backward exactly once, as B or as I and later W. What needs more than one rank is
-// verify()'s.
+// trains, backward exactly once, as B or as I and later W; neighbouring stages of one rank in an
+// order in which they can hand over. What needs more than one rank is verify()'s.
 void check_table(const Table& table);
 
 // The table with the two parts of a backward made one where nothing stands between them: I and then

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace penstock::schedule {
@@ -14,6 +15,11 @@ namespace {
 struct Entry {
   Action action;
   std::size_t cell;
+};
+
+// The passes of a stage and micro batch that hand something on.
+struct Results {
+  Entry output, gradient;
 };
 
 class Checker {
@@ -42,8 +48,10 @@ class Checker {
 
   void check_row() const {
     const std::vector<Entry> entries = sorted_entries();
+    std::vector<Results> before;  // of the stage before, by micro batch
     auto begin = entries.begin();
     for (const StageId stage : table_.map.stages_of(rank_)) {
+      std::vector<Results> results;
       for (std::int32_t m = 0; m < table_.micro_batches; ++m) {
         const auto end = std::find_if(begin, entries.end(), [stage, m](const Entry& entry) {
           return entry.action.stage != stage || entry.action.micro_batch.value != m;
@@ -54,9 +62,26 @@ class Checker {
                "; expected every micro batch, 0 to " + std::to_string(table_.micro_batches - 1) +
                ", on every stage");
         }
-        check_passes({begin, end});
+        results.push_back(check_passes({begin, end}));
         begin = end;
       }
+      const bool are_neighbours =
+          !before.empty() && before[0].output.action.stage.value == stage.value - 1;
+      if (are_neighbours) check_hand_over(before, results);
+      before = std::move(results);
+    }
+  }
+
+  // A neighbour on the same rank must have run before it can hand over.
+  void check_hand_over(std::span<const Results> before, std::span<const Results> after) const {
+    const auto require = [this](const Entry& maker, const Entry& user) {
+      if (maker.cell < user.cell) return;
+      fail(user, "needs what " + to_text(maker.action) + " makes, in " +
+                     places_.cell(rank_, maker.cell) + "; expected it after");
+    };
+    for (std::size_t m = 0; m < after.size(); ++m) {
+      require(before[m].output, after[m].output);
+      if (table_.trains) require(after[m].gradient, before[m].gradient);
     }
   }
 
@@ -94,7 +119,7 @@ class Checker {
   }
 
   // The passes of one stage and micro batch, in row order: F, or F B, or F I W.
-  void check_passes(std::span<const Entry> passes) const {
+  Results check_passes(std::span<const Entry> passes) const {
     using enum ActionKind;
     std::array<const Entry*, 4> by_kind{};
     for (const Entry& entry : passes) {
@@ -111,11 +136,12 @@ class Checker {
     if (&first != forward) fail(first, "stands before its forward; expected it after");
     if (!table_.trains) {
       if (passes.size() > 1) fail(passes[1], "is a backward in a table that is forward only");
-      return;
+      return {first, first};
     }
     check_backward(*forward, by_kind[static_cast<std::size_t>(kBackward)],
                    by_kind[static_cast<std::size_t>(kBackwardInput)],
                    by_kind[static_cast<std::size_t>(kBackwardWeight)]);
+    return {first, passes[1]};  // B, or I, which stands before W
   }
 
   void check_backward(const Entry& forward, const Entry* full, const Entry* input,

@@ -128,7 +128,7 @@ TEST(Csv, TakesWhatSpreadsheetsAndEditorsMakeOfAFile) {
 }
 
 TEST(Csv, TakesTheMapFromTheLinesOrTheCaller) {
-  EXPECT_EQ(to_text(parse_csv("0F0,3F0,2F0\n1F0\n").map), "0,1,0,0");
+  EXPECT_EQ(to_text(parse_csv("0F0,2F0,3F0\n1F0\n").map), "0,1,0,0");
   EXPECT_EQ(problem("0F0,0B0\n1F0,1B0\n", {.stage_map = StageMap::loop(3, 1)}),
             "[csv] it has 2 lines; expected one for each of the 3 ranks of the stage map");
   EXPECT_EQ(problem("0F0,0B0\n1F0,1B0\n", {.stage_map = StageMap(std::vector{1, 0})}),

@@ -73,6 +73,17 @@ TEST(Table, CheckNamesRankCellAndAction) {
   EXPECT_EQ(problem({good}),
             "[table] it has 1 rows; expected one for each of the 2 ranks of the stage map 0,1");
 
+  const auto one_rank = [](const char* row) {
+    return error_of([&] { check_table(table_of_words(StageMap::loop(1, 2), 1, {row})); });
+  };
+  EXPECT_EQ(one_rank("0F0 1F0 1I0 0B0 1W0"), "");
+  EXPECT_EQ(
+      one_rank("1F0 0F0 1B0 0B0"),
+      "[table] rank 0, cell 0: 1F0 needs what 0F0 makes, in rank 0, cell 1; expected it after");
+  EXPECT_EQ(
+      one_rank("0F0 1F0 0I0 1I0 0W0 1W0"),
+      "[table] rank 0, cell 2: 0I0 needs what 1I0 makes, in rank 0, cell 3; expected it after");
+
   Table forward = table_of_words(StageMap::loop(1, 1), 1, {"0F0 0B0"});
   forward.trains = false;
   EXPECT_EQ(error_of([&] { check_table(forward); }),
