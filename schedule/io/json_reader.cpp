@@ -56,6 +56,11 @@ std::string described(const Json& value) {
   return text.substr(0, kLongestShown - 3) + "...";
 }
 
+std::string valid_utf8(std::string_view text) {
+  const std::string repaired = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::parse(repaired).get<std::string>();
+}
+
 double JsonField::number(double least) const {
   if (!value_->is_number()) fail("a number");
   const auto number = value_->get<double>();

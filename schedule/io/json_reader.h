@@ -25,6 +25,9 @@ Json parse_json(std::string_view text, std::string_view origin);
 // The text of a value, shortened if it is long, for messages.
 std::string described(const Json& value);
 
+// The text, with what is no UTF-8 replaced by U+FFFD.
+std::string valid_utf8(std::string_view text);
+
 // A value with the words to name it by: "costs.json: stages[2].forward".
 class JsonField {
  public:
