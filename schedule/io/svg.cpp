@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <initializer_list>
@@ -26,11 +27,13 @@ constexpr double kFontSize = 11.0;
 constexpr double kSmallestFont = 6.0;
 constexpr double kBandHeight = 5.0;
 constexpr double kLeastWidth = 640.0;
-constexpr double kMostWidth = 4000.0;
+constexpr double kMostWidth = 1600.0;
 
-// Sans-serif digits and letters are about this wide.
+// About as wide as sans-serif fonts are.
 double text_width(std::string_view text, double font_size) {
-  return 0.6 * font_size * static_cast<double>(text.size());
+  double ems = 0.0;
+  for (const char c : text) ems += c == 'W' ? 0.95 : std::isupper(c) != 0 ? 0.68 : 0.58;
+  return ems * font_size;
 }
 
 // At most two digits behind the point: a hundredth of a pixel.
@@ -118,7 +121,7 @@ class Picture {
         largest = std::max(largest, span.instruction.micro_batch.value);
       }
     }
-    const double box = text_width(std::to_string(largest) + "F", kFontSize) + 4.0;
+    const double box = text_width(std::to_string(largest) + "W", kFontSize) + 4.0;
     const double chart = box * duration_ / shortest;
     return std::clamp(left_ + chart + kColumnsWidth + kMargin, kLeastWidth, kMostWidth);
   }
@@ -187,15 +190,19 @@ class Picture {
     const TraceSummary::Rank& summary = summary_.ranks[index];
     const double top = kHeadingHeight + static_cast<double>(index) * kRowPitch;
     text(kMargin, top + kBoxHeight / 2.0 + 4.0, rank.name);
-    rect(left_, top, x(summary_.start + summary_.makespan) - left_, kBoxHeight, "#ededed");
+    draw_idle(left_, top, x(summary_.start + summary_.makespan) - left_, kBoxHeight);
     double occupied_to = summary_.start;  // by passes that began earlier
     for (std::size_t i = 0; i < rank.spans.size(); ++i) {
       const TraceSpan& span = rank.spans[i];
       if (lane(span.instruction.opcode) == Lane::kComm) draw_message(span, top);
       if (lane(span.instruction.opcode) != Lane::kCompute || span.end <= span.start) continue;
       const bool lower = span.start < occupied_to - 1e-9 * duration_;
-      const bool upper = !lower && overlaps_next(rank.spans, i);
-      const double height = lower || upper ? kBoxHeight / 2.0 : kBoxHeight;
+      const TraceSpan* beside = lower ? nullptr : overlapping_next(rank.spans, i);
+      const double height = lower || beside != nullptr ? kBoxHeight / 2.0 : kBoxHeight;
+      if (beside != nullptr) {  // the rank is busy until the longer one ends
+        const double busy_to = std::max(span.end, beside->end);
+        rect(x(span.start), top, x(busy_to) - x(span.start), kBoxHeight, "#fff");
+      }
       draw_box(span, lower ? top + height : top, height);
       occupied_to = std::max(occupied_to, span.end);
     }
@@ -206,12 +213,19 @@ class Picture {
          right);
   }
 
-  bool overlaps_next(const std::vector<TraceSpan>& spans, std::size_t i) const {
+  // An empty row with a line along its middle, unlike the palest of boxes.
+  void draw_idle(double left, double top, double w, double height) {
+    rect(left, top, w, height, "#f1f1f1");
+    line(left, top + height / 2.0, left + w, top + height / 2.0, "#b4b4b4", 1.0);
+  }
+
+  // The next pass if it begins before this one ends.
+  const TraceSpan* overlapping_next(const std::vector<TraceSpan>& spans, std::size_t i) const {
     for (std::size_t next = i + 1; next < spans.size(); ++next) {
       if (lane(spans[next].instruction.opcode) != Lane::kCompute) continue;
-      return spans[next].start < spans[i].end - 1e-9 * duration_;
+      return spans[next].start < spans[i].end - 1e-9 * duration_ ? &spans[next] : nullptr;
     }
-    return false;
+    return nullptr;
   }
 
   void draw_box(const TraceSpan& span, double top, double height) {
@@ -226,7 +240,8 @@ class Picture {
     const double outline = std::min(0.8, w / 6.0);
     rect(left, top, w, height, to_hex(colour),
          " stroke=\"#fff\" stroke-width=\"" + pixels(outline) + '"');
-    if (style != nullptr) draw_band(style->band, left, top + height, w, outline);
+    const double band = style == nullptr ? 0.0 : std::min(kBandHeight, height / 4.0);
+    if (style != nullptr) draw_band(style->band, left, top + height, w, outline, band);
     std::string number_of;
     if (instruction.micro_batch != MicroBatchId{}) {
       number_of = std::to_string(instruction.micro_batch.value);
@@ -237,20 +252,19 @@ class Picture {
     const std::string label = fits || number_of.empty() ? letter + number_of : number_of;
     const double font = std::min({kFontSize, (w - 2.0) / text_width(label, 1.0), height * 0.62});
     if (font < kSmallestFont) return;
-    const double middle = top + (height - (style != nullptr ? kBandHeight : 0.0)) / 2.0;
+    const double middle = top + (height - band) / 2.0;
     text(left + w / 2.0, middle + font * 0.36, label,
          " text-anchor=\"middle\" font-size=\"" + pixels(font) + "\" fill=\"" +
              (is_dark(colour) ? "#fff" : "#000") + '"');
   }
 
-  void draw_band(Band band, double left, double bottom, double w, double outline) {
+  void draw_band(Band band, double left, double bottom, double w, double outline, double height) {
     if (band == Band::kNone || w <= 2.0 * outline) return;
     const std::string_view fill = band == Band::kHatched  ? "url(#hatched)"
                                   : band == Band::kDotted ? "url(#dotted)"
                                                           : "#000";
     const std::string_view more = band == Band::kSolid ? " fill-opacity=\"0.62\"" : "";
-    rect(left + outline, bottom - outline - kBandHeight, w - 2.0 * outline, kBandHeight, fill,
-         more);
+    rect(left + outline, bottom - outline - height, w - 2.0 * outline, height, fill, more);
   }
 
   void draw_message(const TraceSpan& span, double top) {
@@ -270,7 +284,7 @@ class Picture {
 
   // Begins a new line where the next entry would not fit.
   double legend_entry(double swatch, std::string_view words) {
-    const double needed = swatch + 6.0 + text_width(words, kFontSize) + 14.0;
+    const double needed = swatch + 6.0 + text_width(words, kFontSize) + 12.0;
     if (legend_x_ > kMargin && legend_x_ + needed > width() - kMargin) {
       legend_x_ = kMargin;
       legend_y_ += kLegendLine;
@@ -290,7 +304,7 @@ class Picture {
       const double swatch = 22.0;
       const double left = legend_entry(swatch, words);
       rect(left, legend_y_, swatch, 15.0, to_hex(style.colour));
-      draw_band(style.band, left, legend_y_ + 15.0, swatch, 0.0);
+      draw_band(style.band, left, legend_y_ + 15.0, swatch, 0.0, kBandHeight);
     }
     if (num_chunks_ > 1) {
       const double part = 14.0;
@@ -300,7 +314,7 @@ class Picture {
              to_hex(shade(kPassStyles[0].colour, chunk, num_chunks_)));
       }
     }
-    rect(legend_entry(22.0, "idle"), legend_y_, 22.0, 15.0, "#ededed");
+    draw_idle(legend_entry(22.0, "idle"), legend_y_, 22.0, 15.0);
     draw_legend_of_marks();
     height_ = legend_y_ + kLegendLine + 6.0;
   }

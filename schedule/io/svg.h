@@ -8,7 +8,7 @@
 namespace penstock::schedule {
 
 struct SvgOptions {
-  // Of the picture, in pixels. 0: as wide as the numbers in the boxes need, from 640 to 4,000.
+  // Of the picture, in pixels. 0: as wide as the numbers in the boxes need, from 640 to 1,600.
   double width = 0.0;
 };
 
