@@ -21,6 +21,7 @@ constexpr const char* kIntroduction =
   penstock-bench handover              handing an activation to the next stage, between threads
   mpirun -n 2 penstock-bench handover  the same between processes, beside plain MPI
   penstock-bench schedule              making, verifying and simulating large pipes
+  penstock-bench prediction            makespan and idle times beside what was predicted
   penstock-bench share                 how much of a GPT's step is matrix products, on one core
 )";
 
@@ -57,11 +58,13 @@ int run(int argc, char** argv) {
     bench_handover();
   } else if (benchmark == "schedule") {
     bench_schedule();
+  } else if (benchmark == "prediction") {
+    bench_prediction();
   } else if (benchmark == "share") {
     bench_share(share);
   } else {
     std::cerr << "penstock-bench: unknown benchmark '" << benchmark
-              << "'; expected executor, mlp, handover, schedule or share\n";
+              << "'; expected executor, mlp, handover, schedule, prediction or share\n";
     return 2;
   }
   return 0;

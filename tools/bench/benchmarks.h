@@ -15,6 +15,9 @@ void bench_mlp();
 // Making, verifying and simulating the schedules of large pipes.
 void bench_schedule();
 
+// Predicted and measured makespan and idle times: passes that sleep, and a small GPT.
+void bench_prediction();
+
 // Handing an activation over. Ranks as threads: that nothing is copied, and the time of a message.
 // Under mpirun with two ranks: bandwidth against plain MPI in the same run.
 void bench_handover();
