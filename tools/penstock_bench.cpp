@@ -26,7 +26,7 @@ constexpr const char* kIntroduction =
 )";
 
 int run(int argc, char** argv) {
-  std::string benchmark;
+  std::string benchmark, schedule;
   ShareOptions share;
   po::options_description visible("Options");
   auto add = visible.add_options();
@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   add("widths", po::value(&share.widths)->multitoken(), "share: widths (128 256 512 768)");
   add("micro-batches", po::value(&share.micro_batches)->default_value(share.micro_batches),
       "share: micro batches per step");
+  add("schedule", po::value(&schedule), "prediction: only this schedule");
   add("repeats", po::value(&share.repeats)->default_value(share.repeats),
       "share: steps to take the median of");
   po::options_description all;
@@ -59,7 +60,7 @@ int run(int argc, char** argv) {
   } else if (benchmark == "schedule") {
     bench_schedule();
   } else if (benchmark == "prediction") {
-    bench_prediction();
+    bench_prediction(schedule);
   } else if (benchmark == "share") {
     bench_share(share);
   } else {

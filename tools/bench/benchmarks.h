@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace penstock::tools {
@@ -15,8 +16,9 @@ void bench_mlp();
 // Making, verifying and simulating the schedules of large pipes.
 void bench_schedule();
 
-// Predicted and measured makespan and idle times: passes that sleep, and a small GPT.
-void bench_prediction();
+// Predicted and measured makespan and idle times: passes that sleep, and a small GPT. Of one
+// schedule, or, with an empty name, of several.
+void bench_prediction(const std::string& schedule);
 
 // Handing an activation over. Ranks as threads: that nothing is copied, and the time of a message.
 // Under mpirun with two ranks: bandwidth against plain MPI in the same run.

@@ -52,6 +52,10 @@ constexpr Subject kSubjects[] = {
     {"dualpipev", 2, 2, true},
 };
 
+// On two ranks, one core each.
+constexpr Subject kGptSubjects[] = {
+    {"1f1b", 2, 1}, {"zb_h1", 2, 1}, {"interleaved_1f1b", 2, 2}, {"zbv", 2, 2, true}};
+
 bool is_pass(Opcode opcode) {
   return lane(opcode) == schedule::Lane::kCompute && opcode != Opcode::kOptimizerStep;
 }
@@ -100,7 +104,7 @@ struct Run {
   std::vector<std::vector<double>> idles;  // by rank, then step
 };
 
-// Trains and measures: two steps for the costs, then those to compare with.
+// Trains and measures: four steps for the costs, then those to compare with.
 Run run(const Subject& subject, const model::Module& module, const std::string& config_text,
         const std::function<std::unique_ptr<model::DataSource>()>& data, bool sleeps) {
   Run result;
@@ -129,7 +133,7 @@ Run run(const Subject& subject, const model::Module& module, const std::string& 
     engine.train_batch();  // first touches of memory
     engine::CostMeter meter;
     engine.add_observer(meter);
-    for (int step = 0; step < 2; ++step) engine.train_batch();
+    for (int step = 0; step < 4; ++step) engine.train_batch();
     engine.remove_observer(meter);
     const auto no_replicas = world.all().split(world.rank(), 0);
     const schedule::Costs costs = gather_costs(meter, *stream, world.all(), *no_replicas);
@@ -219,24 +223,27 @@ Run run_gpt(const Subject& subject) {
 
 }  // namespace
 
-void bench_prediction() {
-  const std::vector<std::string> columns = {"schedule",
-                                            "ranks",
-                                            "chunks",
-                                            "predicted, ms",
-                                            "measured",
-                                            "error",
-                                            "worst idle error (target 5 %)",
-                                            "bubble"};
-  std::vector<std::string> header = columns;
+void bench_prediction(const std::string& schedule) {
+  const auto wanted = [&](const Subject& subject) {
+    return schedule.empty() || schedule == subject.schedule;
+  };
+  std::vector<std::string> header = {"passes that sleep",
+                                     "ranks",
+                                     "chunks",
+                                     "predicted, ms",
+                                     "measured",
+                                     "error",
+                                     "worst idle error (target 5 %)",
+                                     "bubble"};
   Table sleeping(header);
-  for (const Subject& subject : kSubjects) report(sleeping, subject, run_sleeping(subject));
+  for (const Subject& subject : kSubjects) {
+    if (wanted(subject)) report(sleeping, subject, run_sleeping(subject));
+  }
   sleeping.print();
   header.front() = "GPT, 8 layers";
   Table real(header);
-  for (const Subject& subject :
-       {Subject{"1f1b", 2, 1}, Subject{"zb_h1", 2, 1}, Subject{"interleaved_1f1b", 2, 2}}) {
-    report(real, subject, run_gpt(subject));
+  for (const Subject& subject : kGptSubjects) {
+    if (wanted(subject)) report(real, subject, run_gpt(subject));
   }
   real.print();
 }
