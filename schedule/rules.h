@@ -37,9 +37,9 @@ RowSource one_f_one_b_rows(const ScheduleArgs& args);
 // Micro batches go in R = max(1, M div P) rounds; a round passes one chunk whole, then the next;
 // backwards take the chunks the other way round. With q micro batches in a round, rank r runs
 // (v-1)q + 2(P-1-r) forwards first, then a forward and a backward in turn. With v = 1, P-1-r
-// forwards first: 1F1B. Peak min(vM, (v-1)q + 2(P-1-r) + 1), idle (P-1)(F+B)/v where R divides M.
-// PyTorch refuses an M that R does not divide; here the first M mod R rounds have one micro batch
-// more than the others, and q is the size of those, always less than 2P.
+// forwards first: 1F1B. Peak min(vM, (v-1)q + 2(P-1-r) + 1), idle (P-1)(F+B)/v for M >= P. PyTorch
+// refuses an M that R does not divide; here the first M mod R rounds then have one micro batch more
+// than the others, and q is the size of those. q is always less than 2P.
 // Source: Narayanan et al. 2021; rounds as in PyTorch's ScheduleInterleaved1F1B.
 RowSource interleaved_1f1b_rows(const ScheduleArgs& args);
 
@@ -47,8 +47,7 @@ RowSource interleaved_1f1b_rows(const ScheduleArgs& args);
 
 // The order of interleaved_1f1b with (v-1)q + P-1-r forwards first and I in place of B. A W follows
 // as soon as more than r of them are put off, always of the oldest; what is left follows at the
-// end. Any M, rounds as above. Peak min(vM, (v-1)q + P), idle (P-1)(F + max(I-W, 0))/v where R
-// divides M and M >= P.
+// end. Any M, rounds as above. Peak min(vM, (v-1)q + P), idle (P-1)(F + max(I-W, 0))/v for M >= P.
 // Source: ZB-H1 (Qi et al. 2023), PyTorch's ScheduleInterleavedZeroBubble.
 RowSource zb1p_rows(const ScheduleArgs& args);
 // zb1p with one stage per rank: ZB-H1.
@@ -68,10 +67,11 @@ RowSource dualpipev_rows(const ScheduleArgs& args);
 // --- Forward only. ---
 
 // Any stage map, any M. The passes of q = min(P, M) micro batches through all stages are laid out
-// once, each in the first slot after the stage before it in which its rank is free, in slots taken
-// modulo the q * v slots of the busiest rank; this plan repeats for the following micro batches.
-// So the busiest rank has no idle slot between its rounds, and the activations on their way between
-// two stages do not grow with M. On a loop: q micro batches through one chunk, then the next.
+// once, each in the first slot after the stage before it in which its rank is free; slots are taken
+// modulo the q * v that the busiest rank needs, and the plan repeats with that period for the
+// following micro batches. So the busiest rank has no idle slot from period to period, and the
+// outputs that wait for the next stage do not grow with M. On a loop: q micro batches through one
+// chunk, then the next.
 RowSource forward_only_rows(const ScheduleArgs& args);
 
 }  // namespace penstock::schedule
