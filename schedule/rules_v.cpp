@@ -105,11 +105,16 @@ Row zbv_row(int ranks, int micro_batches, PipeRank rank) {
 void dualpipev_cool_down(Writer& row, int ranks, int r) {
   const int change = (r + 1) / 2;
   const bool before_pair = r % 2 == 1;
+  const auto backward = [&row](int chunk, bool split) {
+    if (split) {
+      row.input(chunk);
+    } else {
+      row.backward(chunk);
+    }
+  };
   for (int i = 0; i <= r; ++i) {
-    const bool split_1 = i > change || (i == change && before_pair);
-    const bool split_0 = i >= change;
-    split_1 ? row.input(1) : row.backward(1);
-    split_0 ? row.input(0) : row.backward(0);
+    backward(1, i > change || (i == change && before_pair));
+    backward(0, i >= change);
   }
   for (int i = 0; i < ranks - r - 1; ++i) {
     row.oldest_weight();
