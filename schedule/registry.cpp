@@ -5,6 +5,7 @@
 #include <string>
 
 #include "schedule/deepspeed.h"
+#include "schedule/list_rules.h"
 #include "schedule/lowering.h"
 #include "schedule/rules.h"
 
@@ -32,12 +33,20 @@ constexpr std::array kSchedules = {
                  kLoop, kTrains, kAnyChunks, looped_bfs_rows},
     ScheduleInfo{"interleaved_1f1b", "1f1b over the chunks of a loop, in rounds", kLoop, kTrains,
                  kAnyChunks, interleaved_1f1b_rows},
+    ScheduleInfo{"eager_1f1b", "1f1b with twice the forwards ahead, which hides transfers",
+                 kOneStage, kTrains, 1, eager_1f1b_rows},
     ScheduleInfo{"zb_h1", "1f1b with split backward, as much memory", kOneStage, kTrains, 1,
                  zb_h1_rows},
+    ScheduleInfo{"zb_h2", "1f1b with split backward, twice the memory, less idle time", kOneStage,
+                 kTrains, 1, zb_h2_rows},
     ScheduleInfo{"zb1p", "interleaved_1f1b with split backward", kLoop, kTrains, kAnyChunks,
                  zb1p_rows},
     ScheduleInfo{"zbv", "split backward over two chunks in a V, no idle time but at the end",
                  "pipeline.chunks = 2, pipeline.stage_map a V", kTrains, 2, zbv_rows},
+    ScheduleInfo{"v_half", "zbv with half the memory",
+                 "pipeline.chunks = 2, pipeline.stage_map a V", kTrains, 2, v_half_rows},
+    ScheduleInfo{"v_min", "zbv with a third of the memory",
+                 "pipeline.chunks = 2, pipeline.stage_map a V", kTrains, 2, v_min_rows},
     ScheduleInfo{
         "dualpipev", "forwards overlapped with backwards over two chunks in a V",
         "pipeline.chunks = 2, pipeline.stage_map a V, gradient_accumulation_steps at least "
