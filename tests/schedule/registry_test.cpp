@@ -20,17 +20,18 @@ TEST(Registry, MakesEachScheduleUnderItsOwnName) {
     const bool trains = count(flat(*schedule), Opcode::kOptimizerStep) == 1;
     EXPECT_EQ(info.trains, trains) << info.name;
   }
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"1f1b", "gpipe", "gpipe_reversed", "looped_bfs",
-                                      "interleaved_1f1b", "zb_h1", "zb1p", "zbv", "dualpipev",
-                                      "train", "data_parallel", "inference", "forward_only"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"1f1b", "gpipe", "gpipe_reversed", "looped_bfs",
+                                             "interleaved_1f1b", "eager_1f1b", "zb_h1", "zb_h2",
+                                             "zb1p", "zbv", "v_half", "v_min", "dualpipev", "train",
+                                             "data_parallel", "inference", "forward_only"}));
 }
 
 TEST(Registry, NamesTheKnownSchedulesForAnUnknownOne) {
   EXPECT_EQ(error_of([] { make_schedule("1F1B", {}); }),
             "[schedule] there is no schedule named \"1F1B\"; expected one of 1f1b, gpipe, "
-            "gpipe_reversed, looped_bfs, interleaved_1f1b, zb_h1, zb1p, zbv, dualpipev, train, "
-            "data_parallel, inference, forward_only; set pipeline.schedule to one of them");
+            "gpipe_reversed, looped_bfs, interleaved_1f1b, eager_1f1b, zb_h1, zb_h2, zb1p, zbv, "
+            "v_half, v_min, dualpipev, train, data_parallel, inference, forward_only; set "
+            "pipeline.schedule to one of them");
   EXPECT_THROW(schedule_info(""), ScheduleError);
 }
 
