@@ -43,13 +43,13 @@ struct OptimizerConfig {
 };
 
 struct PipelineConfig {
-  int stages = 1;         // ranks along the pipe
-  int chunks = 1;         // stages that each of them owns, unless stage_owners says otherwise
-  std::string stage_map;  // "loop", "v", or empty: the schedule's own, or stage_owners
+  int stages = 1;             // ranks along the pipe
+  std::optional<int> chunks;  // stages that each of them owns; none: as the schedule wants, or 1
+  std::string stage_map;      // "loop", "v", or empty: the schedule's own, or stage_owners
   std::vector<std::int64_t> stage_owners;  // the rank of each stage; empty: by stage_map
   std::string partition = "best";  // best | uniform | parameters | type:REGEX, the word lower-case
   std::vector<std::int64_t> bounds;  // empty, or rising cuts of all stages that begin with 0
-  std::string schedule = "1f1b";     // a registered name
+  std::string schedule = "1f1b";     // a registered name, or file:PATH
   bool operator==(const PipelineConfig&) const = default;
 };
 

@@ -65,7 +65,13 @@ PipelineConfig bind_pipeline(const JsonValue& root) {
   std::transform(pipeline.partition.begin(),
                  pipeline.partition.begin() + static_cast<std::ptrdiff_t>(word_end),
                  pipeline.partition.begin(), lower);
-  std::ranges::transform(pipeline.schedule, pipeline.schedule.begin(), lower);
+  constexpr std::string_view kFile = "file:";
+  const std::string word = pipeline.schedule.substr(0, kFile.size());
+  if (match_choice(kFile, word).empty()) {
+    std::ranges::transform(pipeline.schedule, pipeline.schedule.begin(), lower);
+  } else {
+    pipeline.schedule.replace(0, kFile.size(), kFile);
+  }
   std::ranges::transform(pipeline.stage_map, pipeline.stage_map.begin(), lower);
   return pipeline;
 }

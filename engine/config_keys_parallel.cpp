@@ -11,8 +11,9 @@ constexpr KeyRow kRows[] = {
     supported("pipeline.stages", kInt | kAuto, "\"auto\"", between(1, 65536),
               "Ranks along the pipe, each of which owns one stage of the model, or "
               "pipeline.chunks of them; \"auto\" = 1. What is left of the ranks are replicas."),
-    supported("pipeline.chunks", kInt, "1", between(1, 65536),
-              "Stages that each rank of the pipe owns. Penstock only."),
+    supported("pipeline.chunks", kInt, "", between(1, 65536),
+              "Stages that each rank of the pipe owns; left out: as many as the schedule is made "
+              "for, or 1. Penstock only."),
     supported("pipeline.stage_map", kString | kIntList, "", one_of("loop|v"),
               "Which rank owns which stage: \"loop\" (stages go round the ranks), \"v\" (up the "
               "ranks and back again), or a list with the rank of each stage, instead of "
@@ -28,7 +29,8 @@ constexpr KeyRow kRows[] = {
         "only."),
     supported("pipeline.schedule", kString, "\"1f1b\"", any(),
               "The order of work in a step: the name of a schedule that trains, as "
-              "`penstock-schedule list` shows them. Penstock only."),
+              "`penstock-schedule list` shows them, or \"file:PATH\", a table in PyTorch's CSV "
+              "form, which is verified before anything runs. Penstock only."),
     hint("pipeline.seed_layers", kBool, "false", any(),
          "initial weights are always keyed by the layer's place in the model"),
     off_only("pipeline.activation_checkpoint_interval", kInt, "0", at_least(0), kNoRecompute),

@@ -1,5 +1,6 @@
 #include "engine/config_rules.h"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -99,6 +100,18 @@ struct StageCount {
   std::string origin;
 };
 
+// The stages of each rank where pipeline.chunks is left out.
+std::int64_t chunks_of_schedule(const JsonValue& root) {
+  const JsonValue* name = given(root, "pipeline.schedule");
+  if (name == nullptr) return 1;
+  for (const schedule::ScheduleInfo& info : schedule::registered_schedules()) {
+    if (!match_choice(info.name, *name->get_if<std::string>()).empty()) {
+      return std::max(1, info.chunks);
+    }
+  }
+  return 1;
+}
+
 StageCount count_stages(const JsonValue& root) {
   const JsonValue* map = given(root, "pipeline.stage_map");
   if (const auto* owners = map != nullptr ? map->get_if<JsonValue::Array>() : nullptr) {
@@ -107,11 +120,21 @@ StageCount count_stages(const JsonValue& root) {
   const JsonValue* ranks = given(root, "pipeline.stages");
   const JsonValue* chunks = given(root, "pipeline.chunks");
   const std::int64_t count = ranks != nullptr ? *ranks->as_int() : 1;
+  const std::int64_t each = chunks != nullptr ? *chunks->as_int() : chunks_of_schedule(root);
   std::string origin = "pipeline.stages is " + std::to_string(count);
   if (ranks == nullptr) origin += " (its default)";
-  if (chunks == nullptr) return {count, origin};
-  origin += " and pipeline.chunks is " + std::to_string(*chunks->as_int());
-  return {count * *chunks->as_int(), origin};
+  if (chunks != nullptr || each != 1) {
+    origin += " and pipeline.chunks is " + std::to_string(each);
+    if (chunks == nullptr) origin += " (what the schedule is made for)";
+  }
+  return {count * each, origin};
+}
+
+// Whether a table from a file is asked for, which says itself how many stages there are.
+bool is_file(std::string_view schedule) {
+  constexpr std::string_view kFile = "file:";
+  return schedule.size() > kFile.size() &&
+         !match_choice(kFile, schedule.substr(0, kFile.size())).empty();
 }
 
 void check_bounds(const JsonValue& root, Problems& problems) {
@@ -130,8 +153,10 @@ void check_bounds(const JsonValue& root, Problems& problems) {
         canonical_json(*bounds));
     return;
   }
+  const JsonValue* schedule = given(root, "pipeline.schedule");
   const StageCount wanted = count_stages(root);
-  if (std::ssize(cuts) != wanted.stages + 1) {
+  if (std::ssize(cuts) != wanted.stages + 1 &&
+      (schedule == nullptr || !is_file(*schedule->get_if<std::string>()))) {
     add(canonical_json(*bounds) + " makes " + std::to_string(cuts.size() - 1) + " stages, but " +
         wanted.origin);
   }
@@ -170,6 +195,7 @@ void check_schedule(const JsonValue& root, Problems& problems) {
   const JsonValue* schedule = given(root, "pipeline.schedule");
   if (schedule == nullptr) return;
   const std::string& word = *schedule->get_if<std::string>();
+  if (is_file(word)) return;
   std::string names;
   std::vector<std::string_view> trains;
   for (const schedule::ScheduleInfo& info : schedule::registered_schedules()) {
@@ -184,6 +210,7 @@ void check_schedule(const JsonValue& root, Problems& problems) {
     fact = "\"" + json_escaped(word) +
            "\" is not available in this version (no schedule is searched for); ";
   }
+  names += "|file:PATH";
   fact += "expected " + choices_text(names) + ", got \"" + json_escaped(word) + "\"";
   if (const auto near = nearest(word, trains); !near.empty()) {
     fact += "; did you mean " + std::string(near) + "?";

@@ -1,13 +1,18 @@
 #include "engine/streams.h"
 
 #include <algorithm>
-#include <optional>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/config_error.h"
+#include "schedule/csv.h"
+#include "schedule/lowering.h"
 #include "schedule/registry.h"
+#include "schedule/table.h"
 #include "schedule/verify.h"
 
 namespace penstock::engine {
@@ -18,12 +23,21 @@ using schedule::Schedule;
 using schedule::ScheduleArgs;
 using schedule::StageMap;
 
-std::optional<StageMap> stage_map_of(const PipelineConfig& pipeline) {
-  if (pipeline.stage_map == "loop") return StageMap::loop(pipeline.stages, pipeline.chunks);
-  if (pipeline.stage_map == "v") return StageMap::v(pipeline.stages, pipeline.chunks);
-  if (pipeline.stage_owners.empty()) return std::nullopt;
-  return StageMap(
-      std::vector<std::int32_t>(pipeline.stage_owners.begin(), pipeline.stage_owners.end()));
+constexpr std::string_view kFile = "file:";
+
+// The arguments that the configuration gives, where each rank owns `chunks` stages if nothing else
+// says so.
+ScheduleArgs args_of(const PipelineConfig& pipeline, int micro_batches, int chunks) {
+  ScheduleArgs args{.ranks = pipeline.stages,
+                    .micro_batches = micro_batches,
+                    .chunks = pipeline.chunks.value_or(chunks)};
+  if (pipeline.stage_map == "loop") args.stage_map = StageMap::loop(args.ranks, args.chunks);
+  if (pipeline.stage_map == "v") args.stage_map = StageMap::v(args.ranks, args.chunks);
+  if (!pipeline.stage_owners.empty()) {
+    args.stage_map = StageMap(
+        std::vector<std::int32_t>(pipeline.stage_owners.begin(), pipeline.stage_owners.end()));
+  }
+  return args;
 }
 
 // What a trainer's factory made must be what it was asked for.
@@ -63,30 +77,67 @@ std::uint64_t hash_stream(const Schedule& schedule, std::uint64_t hash) {
   return hash;
 }
 
-TrainStream make_own(const ScheduleFactory& own, ScheduleArgs args) {
-  const auto mine = static_cast<std::size_t>(args.rank.value);
+// Streams that are not built in: proven first, and compared between ranks by all they hold.
+TrainStream verified(std::vector<std::unique_ptr<Schedule>> pipe, schedule::PipeRank rank) {
+  schedule::require_verified(pipe, /*trains=*/true);
+  std::uint64_t identity = hash(*pipe.front());
+  for (const auto& schedule : pipe) identity = hash_stream(*schedule, identity);
+  return {std::move(pipe[static_cast<std::size_t>(rank.value)]), identity};
+}
+
+std::vector<std::unique_ptr<Schedule>> make_own(const ScheduleFactory& own, ScheduleArgs args) {
   std::vector<std::unique_ptr<Schedule>> pipe;
   for (int rank = 0; rank < args.ranks; ++rank) {
     args.rank = schedule::PipeRank(rank);
     pipe.push_back(own(args));
     check_made(pipe.back().get(), *pipe.front(), args);
   }
-  schedule::require_verified(pipe, /*trains=*/true);
-  std::uint64_t identity = hash(*pipe.front());
-  for (const auto& schedule : pipe) identity = hash_stream(*schedule, identity);
-  return {std::move(pipe[mine]), identity};
+  return pipe;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file) return text;
+  throw ConfigError("pipeline.schedule: the file \"" + path +
+                    "\" cannot be read; expected a table in PyTorch's CSV form");
+}
+
+// The streams of a table in a file, which must be one for the ranks and micro batches of the run.
+std::vector<std::unique_ptr<Schedule>> read_table(const PipelineConfig& pipeline,
+                                                  const ScheduleArgs& args) {
+  const std::string path = pipeline.schedule.substr(kFile.size());
+  const schedule::Table table = schedule::parse_csv(read_file(path), {.stage_map = args.stage_map});
+  const auto expect = [&path](const std::string& key, int wanted, int got, const char* what) {
+    if (wanted == got) return;
+    throw ConfigError(key + " is " + std::to_string(wanted) + ", but the table " + path + " has " +
+                      std::to_string(got) + " " + what + "; expected the same number");
+  };
+  expect("pipeline.stages", args.ranks, table.map.num_ranks(), "ranks");
+  expect("gradient_accumulation_steps", args.micro_batches, table.micro_batches, "micro batches");
+  if (pipeline.chunks) {
+    expect("pipeline.stages x pipeline.chunks", args.ranks * args.chunks, table.map.num_stages(),
+           "stages");
+  }
+  if (!table.trains) {
+    throw ConfigError("pipeline.schedule: the table " + path +
+                      " has no backward; expected one that trains");
+  }
+  return schedule::lower_all(pipeline.schedule, schedule::source_of(table),
+                             {.content_hash = schedule::hash(table)});
 }
 
 }  // namespace
 
 TrainStream make_train_stream(const PipelineConfig& pipeline, const ScheduleFactory& own,
                               int micro_batches, schedule::PipeRank rank) {
-  const ScheduleArgs args{.ranks = pipeline.stages,
-                          .micro_batches = micro_batches,
-                          .chunks = pipeline.chunks,
-                          .rank = rank,
-                          .stage_map = stage_map_of(pipeline)};
-  if (own) return make_own(own, args);
+  if (own) return verified(make_own(own, args_of(pipeline, micro_batches, 1)), rank);
+  if (pipeline.schedule.starts_with(kFile)) {
+    return verified(read_table(pipeline, args_of(pipeline, micro_batches, 1)), rank);
+  }
+  const int chunks = schedule::schedule_info(pipeline.schedule).chunks;
+  ScheduleArgs args = args_of(pipeline, micro_batches, std::max(1, chunks));
+  args.rank = rank;
   auto schedule = schedule::make_schedule(pipeline.schedule, args);
   const std::uint64_t identity = hash(*schedule);
   return {std::move(schedule), identity};

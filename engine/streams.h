@@ -18,10 +18,10 @@ struct TrainStream {
   std::uint64_t identity = 0;
 };
 
-// The stream of pipe rank `rank` for so many micro batches. `own` makes it if it is set; then all
-// ranks' streams are made and verified, before anything else happens. Throws ScheduleError for
-// arguments that the schedule cannot do and streams that are not right, ConfigError for a stage map
-// that is none.
+// The stream of pipe rank `rank` for so many micro batches; `own` makes it if it is set. What is
+// not built in is made for all ranks and verified. Throws ScheduleError for arguments that the
+// schedule cannot do and for streams or files that are not right, ConfigError for a schedule that
+// is not one for this run.
 TrainStream make_train_stream(const PipelineConfig& pipeline, const ScheduleFactory& own,
                               int micro_batches, schedule::PipeRank rank);
 

@@ -67,7 +67,7 @@ TEST(Failure, OfTheLossEndsAllRanksWithItsPlace) {
         << outcome.error;
     EXPECT_EQ(outcome.cause.rank, 3);
     EXPECT_EQ(outcome.cause.stage, 3);
-    EXPECT_EQ(outcome.cause.instruction, "ForwardPass(c0 m3 b1)");
+    EXPECT_EQ(outcome.cause.instruction, "ForwardPass(c0 m3 b0)");
     EXPECT_EQ(outcome.cause.micro_batch, 3);
     EXPECT_EQ(outcome.cause.message, "the loss fails here");
     for (const std::string& later : outcome.later) {

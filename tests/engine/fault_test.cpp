@@ -142,7 +142,7 @@ TEST(FailedStep, EndsEveryProcessWithItsFirstCause) {
   EXPECT_NE(ended.status, 0);
   EXPECT_NE(ended.status, Ended::kTooSlow) << "the job did not end";
   const std::string cause =
-      "rank 3 (stage 3, ForwardPass(c0 m3 b1), micro batch 3): the loss fails here";
+      "rank 3 (stage 3, ForwardPass(c0 m3 b0), micro batch 3): the loss fails here";
   for (int rank = 0; rank < kLossRun.ranks(); ++rank) {
     EXPECT_EQ(text_of(folder.path() / ("first" + std::to_string(rank))),
               (rank == 3 ? "ExecutionError: " : "PeerLost: peer lost: ") + cause)

@@ -210,7 +210,9 @@ TEST(Trace, HoldsEveryInstructionAsItsViewersWantIt) {
     std::vector<std::string> seen;
     for (const Slice& slice : list) {
       seen.push_back(slice.instruction);
-      found.try_emplace({rank, slice.instruction.substr(slice.instruction.find(' ') + 1)}, slice);
+      const std::size_t begin = slice.instruction.find(' ') + 1;
+      const std::size_t end = slice.instruction.rfind(" b");  // which buffer does not matter
+      found.try_emplace({rank, slice.instruction.substr(begin, end - begin)}, slice);
     }
     // Two instructions may begin in one tick of the clock, so only the set is certain.
     std::ranges::sort(seen);
@@ -219,7 +221,7 @@ TEST(Trace, HoldsEveryInstructionAsItsViewersWantIt) {
   }
   // One clock for all: nothing is received before it is sent.
   for (int m = 0; m < 3; ++m) {
-    const std::string operands = "(c0 m" + std::to_string(m) + " b" + std::to_string(m % 2) + ")";
+    const std::string operands = "(c0 m" + std::to_string(m);
     EXPECT_GE(found.at({2, "RecvActivation" + operands}).end,
               found.at({0, "SendActivation" + operands}).begin);
     EXPECT_GE(found.at({0, "RecvGrad" + operands}).end, found.at({2, "SendGrad" + operands}).begin);
