@@ -22,7 +22,7 @@ constexpr const char* kIntroduction =
   mpirun -n 2 penstock-bench handover  the same between processes, beside plain MPI
   penstock-bench schedule              making, verifying and simulating large pipes
   penstock-bench prediction            makespan and idle times beside what was predicted
-  penstock-bench share                 how much of a GPT's step is matrix products, on one core
+  penstock-bench share                 how much of a GPT's step is matrix products
 )";
 
 int run(int argc, char** argv) {

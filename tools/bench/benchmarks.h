@@ -29,8 +29,9 @@ struct ShareOptions {
   int micro_batches = 8;
   int repeats = 3;
 };
-// Share of a GPT's training step that is matrix products, on one rank and one core: the time of
-// each product alone, by the BLAS in use, over the time of the step.
+// Share of a GPT's training step that is matrix products, on one and on two ranks, each with one
+// core: the time of each product alone, by the BLAS in use and with as many cores busy, over the
+// time of the step without the idle time that the simulator predicts from the step's own costs.
 void bench_share(const ShareOptions& options);
 
 }  // namespace penstock::tools

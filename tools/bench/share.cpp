@@ -2,13 +2,18 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "comm/world.h"
+#include "engine/cost_meter.h"
 #include "engine/engine.h"
 #include "model/data/repeating_source.h"
 #include "model/data/text_source.h"
 #include "model/optimizer.h"
 #include "model/zoo/gpt2.h"
+#include "schedule/registry.h"
+#include "schedule/simulate.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/cross_entropy.h"
 #include "tensor/ops/elementwise.h"
@@ -104,9 +109,25 @@ double update_seconds(std::int64_t parameters) {
   return median_seconds(5, [&] { optimizer->update(context, weight, grad, state, {}, 1, 0.5); });
 }
 
-double step_seconds(std::int64_t width, const ShareOptions& options) {
-  double result = 0.0;
-  comm::run_local(1, {}, [&](comm::World& world) {
+// The products of one micro batch while `cores` cores are busy with the same ones.
+Products products_with(int cores, std::int64_t width) {
+  std::vector<Products> results(static_cast<std::size_t>(cores));
+  std::vector<std::jthread> others;
+  for (std::size_t i = 1; i < results.size(); ++i) {
+    others.emplace_back([&, i] { results[i] = products_of(width); });
+  }
+  results[0] = products_of(width);
+  return results[0];
+}
+
+struct Step {
+  double seconds = 0.0;
+  double idle = 0.0;  // predicted, of all ranks together
+};
+
+Step measure_step(std::int64_t width, int ranks, const ShareOptions& options) {
+  Step result;
+  comm::run_local(ranks, {}, [&](comm::World& world) {
     const model::Gpt2Config gpt{.layers = kLayers,
                                 .heads = width / kHeadWidth,
                                 .width = width,
@@ -114,7 +135,8 @@ double step_seconds(std::int64_t width, const ShareOptions& options) {
                                 .vocabulary = kVocabulary};
     const engine::Config config = engine::parse_config(
         R"({"threads_per_rank": 1, "optimizer": {"type": "AdamW"},
-            "train_micro_batch_size_per_gpu": )" +
+            "pipeline": {"stages": )" +
+            std::to_string(ranks) + R"(}, "train_micro_batch_size_per_gpu": )" +
             std::to_string(kRows) + R"(, "gradient_accumulation_steps": )" +
             std::to_string(options.micro_batches) + "}",
         "penstock-bench");
@@ -123,7 +145,21 @@ double step_seconds(std::int64_t width, const ShareOptions& options) {
     engine::Engine engine(world, model::make_gpt2(gpt), config,
                           std::make_unique<model::RepeatingSource>(
                               std::make_unique<model::TextSource>(std::move(text), kContext)));
-    result = median_seconds(options.repeats, [&] { engine.train_batch(); });
+    engine::CostMeter meter;
+    engine.add_observer(meter);
+    const double seconds = median_seconds(options.repeats, [&] { engine.train_batch(); });
+    const schedule::ScheduleArgs args{.ranks = ranks,
+                                      .micro_batches = options.micro_batches,
+                                      .rank = schedule::PipeRank(world.rank())};
+    const auto no_replicas = world.all().split(world.rank(), 0);
+    const schedule::Costs costs = gather_costs(
+        meter, *schedule::make_schedule(config.pipeline.schedule, args), world.all(), *no_replicas);
+    if (world.rank() == 0) {
+      result.seconds = seconds;
+      const auto pipe = schedule::make_pipe(config.pipeline.schedule, args);
+      for (const auto& rank : schedule::simulate(pipe, costs).ranks) result.idle += rank.idle;
+    }
+    no_replicas->close();
     engine.close();
   });
   return result;
@@ -191,17 +227,24 @@ void print_rest(std::int64_t width, double step, const Products& products,
 }  // namespace
 
 void bench_share(const ShareOptions& options) {
-  Table summary({"width", "products, ms", "step, ms", "share", "GFLOP/s of products"});
+  Table summary({"width", "ranks", "products, ms", "step, ms", "idle (predicted)", "share",
+                 "GFLOP/s of products, per rank"});
   for (const std::int64_t width : options.widths) {
-    const Products products = products_of(width);
-    const double step = step_seconds(width, options);
-    const double m = options.micro_batches;
-    print_rest(width, step, products, options);
-    const double flops = 2.0 * 3.0 * static_cast<double>(kTokens) *
-                         static_cast<double>(kLayers * 12 * width * width + width * kVocabulary);
-    summary.add({std::to_string(width), formatted("%.1f", m * products.total() * 1e3),
-                 formatted("%.1f", step * 1e3), formatted("%.3f", m * products.total() / step),
-                 formatted("%.1f", flops / products.linears * 1e-9)});
+    for (const int ranks : {1, 2}) {
+      const Products products = products_with(ranks, width);
+      const Step step = measure_step(width, ranks, options);
+      const double m = options.micro_batches;
+      if (ranks == 1) print_rest(width, step.seconds, products, options);
+      const double flops = 2.0 * 3.0 * static_cast<double>(kTokens) *
+                           static_cast<double>(kLayers * 12 * width * width + width * kVocabulary);
+      const double busy = ranks * step.seconds - step.idle;
+      summary.add({std::to_string(width), std::to_string(ranks),
+                   formatted("%.1f", m * products.total() * 1e3),
+                   formatted("%.1f", step.seconds * 1e3),
+                   formatted("%.1f %%", 100.0 * step.idle / (ranks * step.seconds)),
+                   formatted("%.3f", m * products.total() / busy),
+                   formatted("%.1f", flops / products.linears * 1e-9)});
+    }
   }
   summary.print();
 }
