@@ -1,0 +1,64 @@
+// Schedules as the command line names them: registered ones, and tables from CSV files.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schedule/csv.h"
+#include "schedule/registry.h"
+#include "schedule/schedule.h"
+#include "schedule/table.h"
+#include "tools/schedule/command_line.h"
+
+namespace penstock::tools {
+
+inline constexpr const char* kNameHelp =
+    "NAME is a schedule that `penstock-schedule list` prints, or file:PATH for a table in\n"
+    "PyTorch's CSV form, which brings its own ranks, micro batches and stages.";
+
+struct PipeOptions {
+  // Adds --ranks, --micro-batches, --chunks, --stage-map, --letters.
+  explicit PipeOptions(CommandLine& line);
+
+  int ranks = 4;
+  int micro_batches = 8;
+  std::optional<int> chunks;  // none: what the schedule wants, or 1
+  std::string stage_map;      // "loop", "v", "0,1,1,0"; empty: the schedule's own
+  std::string letters = "today";
+
+ private:
+  friend schedule::ScheduleArgs args_of(const PipeOptions& options,
+                                        const schedule::ScheduleInfo& info);
+  friend schedule::Table read_table(const std::string& path, const PipeOptions& options);
+
+  const CommandLine* line_;
+};
+
+// The streams of all ranks.
+struct Pipe {
+  std::string title;  // "zbv: P 4, M 8, v 2"
+  bool trains = true;
+  std::vector<std::unique_ptr<schedule::Schedule>> streams;
+
+  const schedule::Schedule& first() const { return *streams.front(); }
+};
+
+bool is_file(const std::string& name);
+
+// The arguments for a registered schedule.
+schedule::ScheduleArgs args_of(const PipeOptions& options, const schedule::ScheduleInfo& info);
+// The table of a CSV file; BadSchedule if it is none.
+schedule::Table read_table(const std::string& path, const PipeOptions& options);
+// The table of a name, whichever it is.
+schedule::Table table_named(const std::string& name, const PipeOptions& options);
+
+// ScheduleError for a registered schedule that cannot do the arguments; BadSchedule for a file
+// whose table is none.
+Pipe pipe_named(const std::string& name, const PipeOptions& options);
+
+// Throws BadSchedule with verify()'s report unless the streams are safe.
+void require_safe(const Pipe& pipe);
+
+}  // namespace penstock::tools
