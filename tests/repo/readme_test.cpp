@@ -38,12 +38,35 @@ TEST(Readme, ExampleLearns) {
   EXPECT_LT(losses.back(), 0.55 * losses.front());
 }
 
-TEST(Readme, ShowsWhatTheToolPrints) {
-  const std::string arguments = " show 1f1b --ranks 4 --micro-batches 6";
+// The picture beside the command in the README is what that command draws.
+TEST(Readme, ShowsThePictureThatTheToolDraws) {
+  const std::string command = " draw zbv --ranks 4 --micro-batches 8 --out ";
   EXPECT_NE(read_file(source_dir() / "README.md")
-                .find("```\n$ penstock-schedule" + arguments + "\n" +
-                      run(PENSTOCK_SCHEDULE + arguments) + "```\n"),
+                .find("`penstock-schedule" + command + "docs/zbv.svg`"),
             std::string::npos);
+  const fs::path drawn = fs::temp_directory_path() / "penstock_repo_test_zbv.svg";
+  run(PENSTOCK_SCHEDULE + command + "'" + drawn.string() + "'");
+  EXPECT_EQ(read_file(source_dir() / "docs/zbv.svg"), read_file(drawn));
+  fs::remove(drawn);
+}
+
+// Every block of a document that begins with a command of penstock-schedule is what it prints.
+TEST(Documents, ShowWhatTheToolPrints) {
+  static const std::string kPrompt = "```\n$ penstock-schedule";
+  std::size_t blocks = 0;
+  for (const fs::path& document : documents()) {
+    const std::string text = read_file(document);
+    for (std::size_t at = 0; (at = text.find(kPrompt, at)) != std::string::npos; ++blocks) {
+      const std::size_t arguments = at + kPrompt.size();
+      const std::size_t output = text.find('\n', arguments) + 1;
+      at = text.find("```\n", output);
+      ASSERT_NE(at, std::string::npos) << document;
+      const std::string command = text.substr(arguments, output - 1 - arguments);
+      EXPECT_EQ(text.substr(output, at - output), run(PENSTOCK_SCHEDULE + command))
+          << document << ": penstock-schedule" << command;
+    }
+  }
+  EXPECT_GE(blocks, 3U);
 }
 
 TEST(Documents, LinksLeadSomewhere) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <optional>
@@ -24,11 +25,11 @@ std::string pipe_buffers(const Schedule& schedule) {
   return out;
 }
 
-void check_size(const Schedule& schedule, int ranks) {
-  const std::int64_t passes =
-      std::int64_t{schedule.num_micro_batches()} * schedule.num_chunks() * ranks;
-  if (passes <= kMostCells) return;
-  throw std::invalid_argument("ranks × micro batches to show are more than " +
+// Before anything is made.
+void check_size(const schedule::ScheduleArgs& args, int ranks) {
+  const std::int64_t most = kMostCells / std::max(ranks, 1) / std::max(args.chunks, 1);
+  if (args.micro_batches <= most) return;
+  throw std::invalid_argument("ranks × chunks × micro batches to show are more than " +
                               std::to_string(kMostCells) + "; show fewer, or one --rank as --text");
 }
 
@@ -107,17 +108,19 @@ int show(const Words& words) {
       "every instruction, as text that the library reads back, in place of the grid");
   if (!line.parse(words, "name")) return kGood;
 
-  if (rank && text && !is_file(name)) {  // the others' streams are not needed
+  if (!is_file(name)) {
     schedule::ScheduleArgs args = args_of(options, schedule::schedule_info(name));
-    args.rank = schedule::PipeRank{*rank};
-    const auto schedule = schedule::make_schedule(name, args);
-    check_size(*schedule, 1);
-    std::cout << schedule::to_text(*schedule);
-    return kGood;
+    const bool alone = rank && text;  // the other ranks' streams are not needed
+    check_size(args, alone ? 1 : args.ranks);
+    if (rank) check_rank(*rank, args.ranks);
+    if (alone) {
+      args.rank = schedule::PipeRank{*rank};
+      std::cout << schedule::to_text(*schedule::make_schedule(name, args));
+      return kGood;
+    }
   }
   const Pipe pipe = pipe_named(name, options);
   if (rank) check_rank(*rank, pipe.first().num_ranks());
-  check_size(pipe.first(), pipe.first().num_ranks());
   if (text) {
     print_text(pipe, rank);
   } else {
