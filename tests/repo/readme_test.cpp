@@ -62,7 +62,8 @@ TEST(Documents, ShowWhatTheToolPrints) {
       at = text.find("```\n", output);
       ASSERT_NE(at, std::string::npos) << document;
       const std::string command = text.substr(arguments, output - 1 - arguments);
-      EXPECT_EQ(text.substr(output, at - output), run(PENSTOCK_SCHEDULE + command))
+      const std::string in_tree = "cd '" + source_dir().string() + "' && " PENSTOCK_SCHEDULE;
+      EXPECT_EQ(text.substr(output, at - output), run(in_tree + command))
           << document << ": penstock-schedule" << command;
     }
   }

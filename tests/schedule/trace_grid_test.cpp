@@ -50,7 +50,7 @@ TEST(TraceGrid, OverlappingPassesShareCells) {
 }
 
 TEST(TraceGrid, RefusesTimesBetweenCells) {
-  EXPECT_NE(error_of([] { to_grid(two_ranks()); }).find("ForwardPass begins or ends at 1.5"),
+  EXPECT_NE(error_of([] { to_grid(two_ranks()); }).find("ForwardPass begins or ends at 3.5"),
             std::string::npos);
 }
 

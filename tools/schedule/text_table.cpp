@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 
 namespace penstock::tools {
@@ -37,7 +38,8 @@ std::string short_number(double value) {
 }
 
 std::string percent(double ratio) {
-  return formatted("%.3g %%", 100.0 * ratio);
+  // What is left of adding up idle times is no idle time.
+  return formatted("%.3g %%", std::abs(ratio) < 1e-12 ? 0.0 : 100.0 * ratio);
 }
 
 }  // namespace penstock::tools
