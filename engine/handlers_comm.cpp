@@ -104,6 +104,8 @@ void handle<Opcode::kRecvGrad>(RankState& state, const Instruction& instruction)
   const Edge edge = next_edge(state, instruction);
   Message message = receive(state, instruction, edge, ChannelKind::kGradient, buffer);
   buffer.put_output_grads(std::move(message.tensors));
+  // The peer computed it from the activation, so that has arrived.
+  buffer.sending_activation.wait();
 }
 
 template <>

@@ -1,0 +1,104 @@
+#include "engine/passes.h"
+
+#include <utility>
+#include <vector>
+
+#include "tensor/error.h"
+#include "tensor/ops/fill.h"
+
+namespace penstock::engine {
+
+namespace {
+
+using tensor::Tensor;
+
+// Computes the loss of a micro batch, and leaves its shell in the buffer.
+Tensor run_loss(const model::Loss& loss, model::Context& context, PipeBuffer& buffer,
+                std::span<const Tensor> outputs) {
+  model::LossResult result = loss.forward(context, outputs, buffer.labels);
+  if (!result.extras.empty()) {
+    throw tensor::Unsupported("[loss] named extra losses are not supported; got \"" +
+                              result.extras.front().first + "\"");
+  }
+  const Tensor& value = result.loss;
+  if (!value.defined() || value.numel() != 1 ||
+      (value.dtype() != tensor::DType::kF32 && value.dtype() != tensor::DType::kF64)) {
+    throw tensor::InvalidArgument("[loss] expected a scalar of f32 or f64, got " +
+                                  value.to_string());
+  }
+  buffer.loss = value.shell();
+  buffer.labels.clear();
+  return std::move(result.loss);
+}
+
+void keep_outputs(PipeBuffer& buffer, std::vector<Tensor> outputs, bool training) {
+  buffer.outputs = std::move(outputs);
+  buffer.output_needs_grad.resize(buffer.outputs.size());
+  for (std::size_t i = 0; i < buffer.outputs.size(); ++i) {
+    buffer.output_needs_grad[i] = training && buffer.tape.needs_grad(buffer.outputs[i]) ? 1 : 0;
+  }
+}
+
+bool seed_loss(model::Context& context, PipeBuffer& buffer, double scale) {
+  Tensor gradient = Tensor::empty(context, buffer.loss.shape(), buffer.loss.dtype());
+  tensor::fill(context, gradient, scale);
+  return buffer.tape.seed(buffer.loss, std::move(gradient));
+}
+
+// Gives the tape the gradients of the outputs. False when none of them needs one.
+bool seed_outputs(PipeBuffer& buffer) {
+  bool any = false;
+  for (std::size_t i = 0; i < buffer.outputs.size(); ++i) {
+    if (buffer.output_needs_grad[i] == 0) continue;
+    if (buffer.output_grads.empty()) {
+      throw tensor::InternalError("[pipe] the gradients of the outputs are not there yet");
+    }
+    any |= buffer.tape.seed(buffer.outputs[i], std::move(buffer.output_grads[i]));
+  }
+  buffer.output_grads.clear();
+  return any;
+}
+
+// Takes the gradients that the stage before waits for, exactly those of the marked inputs.
+void collect_input_grads(model::Context& context, PipeBuffer& buffer) {
+  buffer.input_grads.clear();
+  for (std::size_t i = 0; i < buffer.inputs.size(); ++i) {
+    if (buffer.input_needs_grad[i] == 0) continue;
+    Tensor gradient = buffer.tape.take_input_grad(i);
+    if (!gradient.defined()) {
+      gradient = Tensor::zeros(context, buffer.inputs[i].shape(), buffer.inputs[i].dtype());
+    }
+    buffer.input_grads.push_back(gradient.detach());
+  }
+}
+
+}  // namespace
+
+Tensor run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
+                   const model::Loss* loss) {
+  const bool training = context.training;
+  context.tape = training ? &buffer.tape : nullptr;
+  std::vector<Tensor> outputs = stage.forward(context, buffer.inputs, training);
+  Tensor value;
+  if (loss != nullptr) {
+    value = run_loss(*loss, context, buffer, outputs);
+  } else {
+    keep_outputs(buffer, std::move(outputs), training);
+  }
+  context.tape = nullptr;
+  // What backward needs of the inputs is on the tape; their shapes serve for missing gradients.
+  for (Tensor& input : buffer.inputs) input = input.shell();
+  return value;
+}
+
+void run_backward(model::Context& context, PipeBuffer& buffer, std::optional<double> loss_scale,
+                  TapePass pass) {
+  const bool seeded = loss_scale ? seed_loss(context, buffer, *loss_scale) : seed_outputs(buffer);
+  if (seeded) (buffer.tape.*pass)(context);
+  collect_input_grads(context, buffer);
+  buffer.inputs.clear();
+  buffer.outputs.clear();
+  buffer.loss = {};
+}
+
+}  // namespace penstock::engine

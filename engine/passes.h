@@ -1,0 +1,30 @@
+// What the passes do to a pipe buffer: the handlers run them on data, the planner on the meta
+// device, so that both hold the same memory at the same points.
+#pragma once
+
+#include <optional>
+
+#include "engine/pipe_buffers.h"
+#include "model/context.h"
+#include "model/loss.h"
+#include "model/stage.h"
+
+namespace penstock::engine {
+
+// Runs a stage on the buffer's inputs, whose shells stay. With a loss (the last stage) the result
+// is its value, whose shell stays; else the outputs stay in the buffer, and the result is
+// undefined. context.training says whether a tape is wanted. Throws what layers throw, and
+// InvalidArgument for a loss that is not a scalar.
+tensor::Tensor run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
+                           const model::Loss* loss);
+
+// The tape's part of a backward pass: Tape::backward or Tape::backward_input.
+using TapePass = void (tensor::Tape::*)(tensor::Context&);
+
+// Runs it from the gradients of the buffer's outputs, or on the last stage from that of the loss,
+// loss_scale. Leaves the gradients of exactly those inputs that are marked in input_grads. Nothing
+// runs when no output needs a gradient: then nothing upstream is trained.
+void run_backward(model::Context& context, PipeBuffer& buffer, std::optional<double> loss_scale,
+                  TapePass pass);
+
+}  // namespace penstock::engine
