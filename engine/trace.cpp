@@ -1,49 +1,21 @@
 #include "engine/trace.h"
 
-#include <span>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
-#include "schedule/opcode.h"
-#include "schedule/text.h"
+#include "schedule/io/chrome_trace.h"
+#include "schedule/trace.h"
 
 namespace penstock::engine {
 
 namespace {
 
-using nlohmann::json;
-
-const char* lane_name(schedule::Lane lane) {
-  switch (lane) {
-    case schedule::Lane::kHost:
-      return "host";
-    case schedule::Lane::kCompute:
-      return "compute";
-    case schedule::Lane::kComm:
-      return "comm";
+// "rank 3 (stages 1, 2, replica 0)"
+std::string name_of(int rank, std::span<const schedule::StageId> stages, int data_index) {
+  std::string name = "rank " + std::to_string(rank) + " (stage" + (stages.size() > 1 ? "s" : "");
+  for (const schedule::StageId stage : stages) {
+    name += (&stage == stages.data() ? " " : ", ") + std::to_string(stage.value);
   }
-  return "";
-}
-
-json metadata(const char* name, int rank, int thread, const char* key, json value) {
-  return {{"ph", "M"}, {"name", name}, {"pid", rank}, {"tid", thread}, {"args", {{key, value}}}};
-}
-
-// The events that name a rank and its lanes.
-json process_of(int rank, std::span<const schedule::StageId> stages, int data_index) {
-  std::string name =
-      "rank " + std::to_string(rank) + (stages.size() > 1 ? " (stages " : " (stage ");
-  for (const schedule::StageId stage : stages) name += std::to_string(stage.value) + ", ";
-  name += "replica " + std::to_string(data_index) + ")";
-  json events = json::array();
-  events.push_back(metadata("process_name", rank, 0, "name", name));
-  events.push_back(metadata("process_sort_index", rank, 0, "sort_index", rank));
-  for (const auto lane : {schedule::Lane::kHost, schedule::Lane::kCompute, schedule::Lane::kComm}) {
-    events.push_back(
-        metadata("thread_name", rank, static_cast<int>(lane), "name", lane_name(lane)));
-  }
-  return events;
+  return name + ", replica " + std::to_string(data_index) + ")";
 }
 
 }  // namespace
@@ -68,36 +40,28 @@ void TraceRecorder::after(std::int64_t, const schedule::Instruction&) {
 
 std::string TraceRecorder::finish(comm::World& world, std::span<const schedule::StageId> stages,
                                   int data_index) const {
-  const int rank = world.rank();
-  json mine = process_of(rank, stages, data_index);
-  const auto microseconds = [](Clock::duration duration) {
-    return std::chrono::duration<double, std::micro>(duration).count();
+  const auto seconds = [this](Clock::time_point time) {
+    return std::chrono::duration<double>(time - zero_).count();
   };
+  schedule::TraceRank mine{name_of(world.rank(), stages, data_index), data_index, {}};
   for (const Event& event : events_) {
-    const schedule::Lane lane = schedule::lane(event.instruction.opcode);
-    json args{{"instruction", schedule::to_text(event.instruction)}, {"step", event.step}};
-    if (event.instruction.chunk.value >= 0) {
-      args["stage"] = stages[static_cast<std::size_t>(event.instruction.chunk.value)].value;
-    }
-    if (event.instruction.micro_batch.value >= 0) {
-      args["micro_batch"] = event.instruction.micro_batch.value;
-    }
-    mine.push_back({{"ph", "X"},
-                    {"name", schedule::name(event.instruction.opcode)},
-                    {"cat", lane_name(lane)},
-                    {"pid", rank},
-                    {"tid", static_cast<int>(lane)},
-                    {"ts", microseconds(event.begin - zero_)},
-                    {"dur", microseconds(event.end - event.begin)},
-                    {"args", std::move(args)}});
+    const schedule::ChunkId chunk = event.instruction.chunk;
+    const schedule::StageId stage = chunk == schedule::ChunkId{}
+                                        ? schedule::StageId{}
+                                        : stages[static_cast<std::size_t>(chunk.value)];
+    mine.spans.push_back(
+        {event.instruction, stage, event.step, seconds(event.begin), seconds(event.end)});
   }
-  const std::vector<std::string> texts = world.all().all_gather_text(mine.dump());
-  if (rank != 0) return {};
-  json events = json::array();
-  for (const std::string& text : texts) {
-    for (json& event : json::parse(text)) events.push_back(std::move(event));
+  // Files of one rank each, put together: so the format is written and read in one place.
+  schedule::Trace trace{"measured", {std::move(mine)}};
+  const std::string text = schedule::to_chrome_trace(trace);
+  const std::vector<std::string> texts = world.all().all_gather_text(text);
+  if (world.rank() != 0) return {};
+  trace.ranks.clear();
+  for (const std::string& of_rank : texts) {
+    trace.ranks.push_back(schedule::trace_from_chrome(of_rank, "a rank's trace").ranks.at(0));
   }
-  return json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump();
+  return schedule::to_chrome_trace(trace);
 }
 
 }  // namespace penstock::engine

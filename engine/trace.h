@@ -19,9 +19,8 @@ class TraceRecorder final : public Observer {
   // Forgets what was recorded and sets the common zero of time. Collective.
   void start(comm::World& world);
 
-  // The trace of all ranks, on rank 0; empty elsewhere. Collective. Format: an object with
-  // traceEvents; one process per rank, one thread per lane, complete events ("X") in microseconds
-  // that never overlap within a thread. `stages`: of this rank, by chunk.
+  // The trace of all ranks, on rank 0; empty elsewhere. Collective. The format is that of
+  // schedule/io/chrome_trace.h, which reads it too. `stages`: of this rank, by chunk.
   std::string finish(comm::World& world, std::span<const schedule::StageId> stages,
                      int data_index) const;
 

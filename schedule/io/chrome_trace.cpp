@@ -105,10 +105,11 @@ double read_microseconds(const JsonField& field, double least) {
   return field.number(least) / kMicrosecondsPerSecond;
 }
 
-void read_complete_event(JsonObject event, Processes& processes) {
-  if (!event.offers("args")) return;
+// False if the event is no instruction.
+bool read_complete_event(JsonObject event, Processes& processes) {
+  if (!event.offers("args")) return false;
   JsonObject args(event.take("args"));
-  if (!args.offers("instruction")) return;
+  if (!args.offers("instruction")) return false;
   TraceSpan span;
   span.instruction = read_instruction(args.take("instruction"));
   if (args.offers("step")) {
@@ -120,6 +121,7 @@ void read_complete_event(JsonObject event, Processes& processes) {
   span.start = read_microseconds(event.take("ts"), std::numeric_limits<double>::lowest());
   span.end = span.start + read_microseconds(event.take("dur"), 0.0);
   rank_of(processes, event).spans.push_back(span);
+  return true;
 }
 
 void read_metadata(JsonObject event, Processes& processes) {
@@ -166,23 +168,21 @@ Trace trace_from_chrome(std::string_view text, std::string_view origin) {
   JsonObject document({json, std::string(origin) + ':'});
   const JsonField events = document.take("traceEvents");
   Processes processes;
+  bool instructions = false;
+  bool others = false;  // which make a file of another program
   for (std::size_t i = 0; i < events.array_size(); ++i) {
     JsonObject event(events[i]);
     const std::string_view phase = event.take("ph").string();
-    if (phase == "X") read_complete_event(event, processes);
+    if (phase == "X") (read_complete_event(event, processes) ? instructions : others) = true;
     if (phase == "M") read_metadata(event, processes);
   }
-  Trace trace{title_of(document, origin), {}};
-  std::size_t spans = 0;
-  for (auto& [process, rank] : processes) {
-    spans += rank.spans.size();
-    trace.ranks.push_back(std::move(rank));
-  }
-  if (spans == 0) {
+  if (!instructions && (others || processes.empty())) {
     throw ScheduleError("[schedule::json] " + std::string(origin) +
-                        " holds no instructions; expected events of phase X with args.instruction, "
-                        "as penstock-train and penstock-schedule write them");
+                        " holds no instructions; expected events of phase X with "
+                        "args.instruction, as penstock-train and penstock-schedule write them");
   }
+  Trace trace{title_of(document, origin), {}};
+  for (auto& [process, rank] : processes) trace.ranks.push_back(std::move(rank));
   return trace;
 }
 

@@ -29,6 +29,8 @@ TEST(ChromeTrace, IsReadBack) {
   EXPECT_EQ(trace_from_chrome(to_chrome_trace(two_ranks()), "file"), two_ranks());
   const Trace trace = overlapped_run().trace;  // times are eighths: exact in microseconds
   EXPECT_EQ(trace_from_chrome(to_chrome_trace(trace), "file"), trace);
+  const Trace idle{"idle", {{"rank 0", 0, {}}, {"rank 1", 2, {}}}};
+  EXPECT_EQ(trace_from_chrome(to_chrome_trace(idle), "file"), idle);
 }
 
 TEST(ChromeTrace, KeepsReplicasNamesAndTheTitle) {
@@ -103,6 +105,7 @@ TEST(ChromeTrace, ErrorsNameFieldValueAndExpectation) {
   };
   const std::pair<const char*, const char*> cases[] = {
       {"", "t.json holds no instructions"},
+      {R"~({"ph": "X", "name": "sleep", "pid": 1, "ts": 0, "dur": 1})~", "holds no instructions"},
       {"3", "t.json: traceEvents[0] is 3; expected an object"},
       {"{}", "t.json: traceEvents[0].ph is missing"},
       {R"~({"ph": 1})~", "traceEvents[0].ph is 1; expected a string"},
