@@ -11,11 +11,10 @@ namespace {
 
 // "rank 3 (stages 1, 2, replica 0)"
 std::string name_of(int rank, std::span<const schedule::StageId> stages, int data_index) {
-  std::string name = "rank " + std::to_string(rank) + " (stage" + (stages.size() > 1 ? "s" : "");
-  for (const schedule::StageId stage : stages) {
-    name += (&stage == stages.data() ? " " : ", ") + std::to_string(stage.value);
-  }
-  return name + ", replica " + std::to_string(data_index) + ")";
+  std::string name =
+      "rank " + std::to_string(rank) + (stages.size() > 1 ? " (stages " : " (stage ");
+  for (const schedule::StageId stage : stages) name += std::to_string(stage.value) + ", ";
+  return name + "replica " + std::to_string(data_index) + ")";
 }
 
 }  // namespace

@@ -30,6 +30,41 @@ MessageKey key_of(const TraceRank& rank, const TraceSpan& span) {
   return {rank.replica, gradient, stage, span.instruction.micro_batch.value};
 }
 
+// The mean of what was added.
+struct Mean {
+  double sum = 0.0;
+  int count = 0;
+
+  void add(double value) {
+    sum += value;
+    ++count;
+  }
+  double value() const { return count > 0 ? sum / count : 0.0; }
+};
+
+struct StageMeans {
+  Mean forward;
+  Mean input;
+  Mean weight;
+};
+
+void add_pass(StageMeans& stage, const TraceSpan& span) {
+  const double time = span.end - span.start;
+  switch (span.instruction.opcode) {
+    case Opcode::kForwardPass:
+      return stage.forward.add(time);
+    case Opcode::kBackwardInput:
+      return stage.input.add(time);
+    case Opcode::kBackwardWeight:
+      return stage.weight.add(time);
+    case Opcode::kBackwardPass:
+      stage.input.add(time / 2.0);
+      return stage.weight.add(time / 2.0);
+    default:
+      return;
+  }
+}
+
 // Time covered by the passes of a rank, each moment once though passes may overlap.
 double busy_time(const std::vector<TraceSpan>& spans) {
   std::vector<std::pair<double, double>> passes;
@@ -159,6 +194,29 @@ TraceSummary summarize(const Trace& trace) {
     summary.ranks.push_back({busy, summary.makespan - busy, peak_activations(rank.spans)});
   }
   return summary;
+}
+
+Costs measured_costs(const Trace& trace) {
+  std::map<StageId, StageMeans> stages;
+  for (const TraceRank& rank : trace.ranks) {
+    for (const TraceSpan& span : rank.spans) {
+      if (is_pass(span.instruction.opcode)) add_pass(stages[span.stage], span);
+    }
+  }
+  const int last = stages.empty() ? 0 : std::max(0, stages.rbegin()->first.value);
+  Costs costs;
+  for (int s = 0; s <= last; ++s) {
+    const auto found = stages.find(StageId{s});
+    if (found == stages.end() || found->second.forward.count == 0) {
+      throw ScheduleError("[schedule::trace] " + trace.title + " has no forward of stage " +
+                          std::to_string(s) + "; expected a trace of all stages");
+    }
+    const StageMeans& means = found->second;
+    costs.stages.push_back({.forward = means.forward.value(),
+                            .backward_input = means.input.value(),
+                            .backward_weight = means.weight.value()});
+  }
+  return costs;
 }
 
 }  // namespace penstock::schedule

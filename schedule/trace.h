@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "schedule/costs.h"
 #include "schedule/schedule.h"
 #include "schedule/simulate.h"
 
@@ -82,5 +83,10 @@ struct TraceSummary {
 };
 
 TraceSummary summarize(const Trace& trace);
+
+// What each stage cost in a trace that was measured, to predict from: the mean time of its passes
+// over all replicas. A BackwardPass counts half for each part. Transfers are free, bytes are those
+// of a default-made StageCosts. ScheduleError unless stages 0 to the largest one all ran forward.
+Costs measured_costs(const Trace& trace);
 
 }  // namespace penstock::schedule

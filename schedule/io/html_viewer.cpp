@@ -44,6 +44,7 @@ const short = value => String(Number(value.toPrecision(6)));
 const longest = Math.max(...data.traces.map(t => t.end - t.start), 1e-300);
 const view = {from: 0, to: longest};
 const pictures = [];
+let left = 40;  // where time begins, the same in all pictures: as wide as the longest name
 
 function setView(from, to) {
   const least = longest * 1e-6;
@@ -107,8 +108,9 @@ function makePicture(trace) {
   const picture = {trace, canvas, context: canvas.getContext("2d"), lit: null};
   for (const rank of trace.ranks) placeSpans(rank);
   picture.context.font = fontOf(11);
-  picture.left = 14 +
-      Math.max(...trace.ranks.map(r => picture.context.measureText(r.name).width));
+  for (const rank of trace.ranks) {
+    left = Math.max(left, 14 + picture.context.measureText(rank.name).width);
+  }
   pictures.push(picture);
   listen(picture);
 }
@@ -131,9 +133,9 @@ function placeSpans(rank) {
 
 function geometry(picture) {
   const width = picture.canvas.clientWidth;
-  const scale = (width - picture.left - right) / (view.to - view.from);
-  const x = time => picture.left + (time - picture.trace.start - view.from) * scale;
-  const at = px => (px - picture.left) / scale + view.from;
+  const scale = (width - left - right) / (view.to - view.from);
+  const x = time => left + (time - picture.trace.start - view.from) * scale;
+  const at = px => (px - left) / scale + view.from;
   return {width, x, at};
 }
 
@@ -154,7 +156,7 @@ function draw(picture) {
   c.font = fontOf(11);
   c.save();
   c.beginPath();
-  c.rect(picture.left - 4, 0, width - picture.left - right + 8, height);
+  c.rect(left - 4, 0, width - left - right + 8, height);
   c.clip();
   drawAxis(c, x, trace, height);
   trace.ranks.forEach((rank, row) => drawRank(c, x, trace, rank, row));
@@ -243,7 +245,7 @@ function drawLit(picture, x) {
 
 function spanAt(picture, px, py) {
   const row = Math.floor(py / pitch), rank = picture.trace.ranks[row];
-  if (!rank || px < picture.left) return null;
+  if (!rank || px < left) return null;
   const {x} = geometry(picture), inBox = py - row * pitch < box;
   let best = null;
   for (const span of rank.spans) {

@@ -91,6 +91,39 @@ TEST(Trace, LeavesOutMessagesWithoutTheOtherEnd) {
   EXPECT_EQ(transfers(trace).size(), 0U);
 }
 
+TEST(Trace, TellsWhatEachStageCost) {
+  Trace trace = two_ranks();
+  trace.ranks[0].spans.push_back({of(Opcode::kForwardPass, 1), StageId{0}, 3, 20.0, 20.5});
+  const Costs costs = measured_costs(trace);
+  ASSERT_EQ(costs.stages.size(), 2U);
+  EXPECT_EQ(costs.stages[0].forward, 0.75);        // the mean of 1 and 0.5
+  EXPECT_EQ(costs.stages[0].backward_input, 1.0);  // half of a backward that took 2
+  EXPECT_EQ(costs.stages[0].backward_weight, 1.0);
+  EXPECT_EQ(costs.stages[1].forward, 2.0);
+  EXPECT_EQ(costs.stages[1].backward_input, 1.0);
+  EXPECT_EQ(costs.latency, 0.0);
+
+  trace.ranks.erase(trace.ranks.begin());
+  EXPECT_NE(error_of([&] { measured_costs(trace); }).find("has no forward of stage 0"),
+            std::string::npos);
+  EXPECT_THROW(measured_costs(Trace{"none", {}}), ScheduleError);
+}
+
+// What was simulated from measured costs costs the same when it is measured.
+TEST(Trace, CostsOfASimulationAreThoseThatItWasMadeFrom) {
+  Costs costs = uniform_costs(4, 1);
+  costs.stages[1].forward = 0.25;
+  costs.stages[2].backward_weight = 1.5;
+  const ScheduleArgs args{.ranks = 2, .micro_batches = 6, .chunks = 2};
+  const Costs measured = measured_costs(simulated("zbv", zbv_rows(args), costs).trace);
+  ASSERT_EQ(measured.stages.size(), 4U);
+  for (std::size_t s = 0; s < 4; ++s) {
+    EXPECT_NEAR(measured.stages[s].forward, costs.stages[s].forward, 1e-9);
+    EXPECT_NEAR(measured.stages[s].backward_input, costs.stages[s].backward_input, 1e-9);
+    EXPECT_NEAR(measured.stages[s].backward_weight, costs.stages[s].backward_weight, 1e-9);
+  }
+}
+
 void expect_agrees(const Simulated& run) {
   const TraceSummary summary = summarize(run.trace);
   EXPECT_DOUBLE_EQ(summary.makespan, run.timeline.makespan);

@@ -174,6 +174,10 @@ TEST_F(PenstockScheduleFiles, DrawsAMeasuredTraceBesideItsPrediction) {
   EXPECT_NE(
       page.find("\"title\":\"1f1b: P 2, M 8\"", page.find("\"title\":\"1f1b: P 2, M 8\"") + 1),
       std::string::npos);
+  // Predicted from what was measured: the same again.
+  const ToolResult again = run("simulate --json 1f1b --ranks 2 --costs trace:" + path("t.json"));
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_NEAR(json::parse(again.out)["makespan"], 27.0, 1e-6);
   const ToolResult none =
       run("draw --measured " + path("t.json") + " --replica 1 --out " + path("c.svg"));
   EXPECT_EQ(none.status, 2);

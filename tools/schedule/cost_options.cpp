@@ -1,12 +1,15 @@
 #include "tools/schedule/cost_options.h"
 
 #include <string>
+#include <string_view>
 
+#include "schedule/io/chrome_trace.h"
 #include "schedule/io/costs_json.h"
 
 namespace penstock::tools {
 namespace {
 
+constexpr std::string_view kTracePrefix = "trace:";
 constexpr const char* kFileReplaces[] = {"forward",          "backward-input",   "backward-weight",
                                          "activation-bytes", "message-bytes",    "latency",
                                          "optimizer-step",   "seconds-per-byte", "overlap"};
@@ -19,8 +22,8 @@ CostOptions::CostOptions(CommandLine& line) : line_(&line) {
   };
   auto add = line.options.add_options();
   add("costs", po::value(&file_)->value_name("FILE"),
-      "costs of each stage as a JSON file (config: pipeline.cost_file), in place of the options "
-      "below");
+      "costs of each stage as a JSON file (config: pipeline.cost_file), or trace:FILE for the mean "
+      "times of a measured trace; in place of the options below");
   add("forward", number(rank_.forward),
       "forward of one micro batch through all stages of a rank; each stage costs its share");
   add("backward-input", number(rank_.backward_input), "input part of the backward, likewise");
@@ -42,7 +45,11 @@ schedule::Costs CostOptions::costs_for(const schedule::Schedule& pipe) const {
       throw std::invalid_argument("--costs and --" + std::string(option) +
                                   " are both given; the file holds all costs");
     }
-    return schedule::costs_from_json(read_file(file_), file_);
+    if (!file_.starts_with(kTracePrefix)) {
+      return schedule::costs_from_json(read_file(file_), file_);
+    }
+    const std::string trace = file_.substr(kTracePrefix.size());
+    return schedule::measured_costs(schedule::trace_from_chrome(read_file(trace), trace));
   }
   const double share = static_cast<double>(pipe.num_ranks()) / pipe.num_stages();
   schedule::Costs costs = rest_;
