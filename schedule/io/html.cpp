@@ -5,7 +5,6 @@
 #include "schedule/io/html_viewer.h"
 #include "schedule/io/json_reader.h"
 #include "schedule/io/style.h"
-#include "schedule/text.h"
 
 namespace penstock::schedule {
 namespace {
@@ -46,17 +45,21 @@ Json shades(int chunks) {
   return out;
 }
 
+// What the script needs to know of each opcode, in the enum's order.
+Json opcodes() {
+  Json out = Json::array();
+  for (const Opcode opcode : kAllOpcodes) {
+    const bool compute = lane(opcode) == Lane::kCompute;
+    out.push_back({name(opcode), compute ? std::string(1, letter_of(opcode)) : ""});
+  }
+  return out;
+}
+
+// An array, since a large pipe has millions of them: the script's decode() names the places.
 Json span_json(const TraceSpan& span) {
-  const Instruction& instruction = span.instruction;
-  const bool compute = lane(instruction.opcode) == Lane::kCompute;
-  return {{"letter", compute ? std::string(1, letter_of(instruction.opcode)) : ""},
-          {"text", to_text(instruction)},
-          {"stage", span.stage.value},
-          {"chunk", instruction.chunk.value},
-          {"microBatch", instruction.micro_batch.value},
-          {"step", span.step},
-          {"start", span.start},
-          {"end", span.end}};
+  const auto& [opcode, chunk, micro_batch, buffer] = span.instruction;
+  return {static_cast<int>(opcode), chunk.value, micro_batch.value, buffer.value,
+          span.stage.value,         span.step,   span.start,        span.end};
 }
 
 Json trace_json(const Trace& trace) {
@@ -99,6 +102,7 @@ std::string to_html(std::span<const Trace> traces) {
   Json list = Json::array();
   for (const Trace& trace : traces) list.push_back(trace_json(trace));
   const Json data = {{"styles", styles()},
+                     {"opcodes", opcodes()},
                      {"activation", kActivationColour},
                      {"gradient", kGradientColour},
                      {"traces", std::move(list)}};

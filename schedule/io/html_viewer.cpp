@@ -36,9 +36,17 @@ const std::string_view kViewerTail = R"html(</script>
 <script>
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
+for (const {ranks} of data.traces) for (const rank of ranks) rank.spans = rank.spans.map(decode);
 const box = 26, marks = 8, pitch = box + marks + 6, axis = 22, right = 104, band = 5;
 const fontOf = size => `${size}px Helvetica, Arial, 'DejaVu Sans', sans-serif`;
 const short = value => String(Number(value.toPrecision(6)));
+
+function decode([opcode, chunk, microBatch, buffer, stage, step, start, end]) {
+  const [name, letter] = data.opcodes[opcode];
+  const operands = [["c", chunk], ["m", microBatch], ["b", buffer]];
+  const text = operands.filter(([, value]) => value >= 0).map(pair => pair.join("")).join(" ");
+  return {letter, text: `${name}(${text})`, chunk, microBatch, stage, step, start, end};
+}
 
 // All pictures show the same times, each counted from its own start.
 const longest = Math.max(...data.traces.map(t => t.end - t.start), 1e-300);

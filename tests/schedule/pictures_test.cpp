@@ -123,9 +123,12 @@ TEST(Html, HoldsEveryInstructionOfEveryTrace) {
   const nlohmann::json& trace = data["traces"][0];
   EXPECT_EQ(trace["makespan"], 8.0);
   EXPECT_EQ(trace["ranks"][0]["spans"].size(), 5U);
-  EXPECT_EQ(trace["ranks"][1]["spans"][2]["text"], "BackwardInput(c0 m0 b0)");
-  EXPECT_EQ(trace["ranks"][1]["spans"][2]["letter"], "I");
-  EXPECT_EQ(trace["ranks"][1]["spans"][0]["letter"], "");
+  // Opcode, chunk, micro batch, buffer, stage, step, start, end.
+  const nlohmann::json& span = trace["ranks"][1]["spans"][2];
+  EXPECT_EQ(data["opcodes"][span[0].get<std::size_t>()].dump(), R"(["BackwardInput","I"])");
+  EXPECT_EQ(span.dump().substr(span.dump().find(',')), ",0,0,0,1,1,3.5,4.5]");
+  const nlohmann::json& recv = trace["ranks"][1]["spans"][0];
+  EXPECT_EQ(data["opcodes"][recv[0].get<std::size_t>()].dump(), R"(["RecvActivation",""])");
   EXPECT_EQ(trace["transfers"].size(), 2U);
   EXPECT_EQ(trace["shades"]["F"].size(), 1U);
 }
