@@ -50,6 +50,9 @@ struct PassGraph {
     const int previous = kind == kF ? stage - 1 : stage + 1;
     return previous < stages ? previous : -1;
   }
+  // Of a transfer: how long it occupies its channel, and how much later it arrives. 0 on one rank.
+  double message_time(int from, int to) const;
+  double latency(int from, int to) const;
   // When a result that is ready at `time` is at the other stage. Occupies the channel.
   double transfer(int kind, int from, int to, double time, std::vector<double>& channel_free) const;
 };

@@ -16,12 +16,6 @@ constexpr double kRounding = 1e-9;
 
 }  // namespace
 
-bool MemoryLimit::allows(PipeRank rank, int held_activations, double held_bytes) const {
-  const std::size_t index = at(rank.value);
-  if (!activations.empty() && held_activations > activations[index]) return false;
-  return bytes.empty() || held_bytes <= bytes[index] * (1.0 + kRounding);
-}
-
 double least_bytes(const StageMap& map, const Costs& costs, PipeRank rank) {
   double bytes = 0.0;
   for (const StageId stage : map.stages_of(rank)) {
@@ -74,14 +68,22 @@ void PassGraph::number_channels() {
   num_channels = static_cast<int>(known.size());
 }
 
+double PassGraph::message_time(int from, int to) const {
+  if (owner[at(from)] == owner[at(to)]) return 0.0;
+  return problem.costs.stages[at(std::min(from, to))].message_bytes *
+         problem.costs.seconds_per_byte;
+}
+
+double PassGraph::latency(int from, int to) const {
+  return owner[at(from)] == owner[at(to)] ? 0.0 : problem.costs.latency;
+}
+
 double PassGraph::transfer(int kind, int from, int to, double time,
                            std::vector<double>& channel_free) const {
   if (owner[at(from)] == owner[at(to)]) return time;
-  const int edge = std::min(from, to);
-  double& free = channel_free[at(channels[at(kind * (stages - 1) + edge)])];
-  free = std::max(free, time) +
-         problem.costs.stages[at(edge)].message_bytes * problem.costs.seconds_per_byte;
-  return free + problem.costs.latency;
+  double& free = channel_free[at(channels[at(kind * (stages - 1) + std::min(from, to))])];
+  free = std::max(free, time) + message_time(from, to);
+  return free + latency(from, to);
 }
 
 ListScheduler::ListScheduler(ListProblem problem)
@@ -123,26 +125,20 @@ double ListScheduler::length(Pass pass) const {
 // A rank cannot start before the first micro batch has come to it; and where the backward is one
 // piece, its last one is followed by those of all earlier stages.
 double ListScheduler::least_makespan() const {
+  std::vector<double> before(at(graph_->stages)), after(at(graph_->stages));
+  for (int s = 1; s < graph_->stages; ++s) {
+    const double hop = graph_->message_time(s - 1, s) + graph_->latency(s - 1, s);
+    before[at(s)] = before[at(s - 1)] + length(pass(kF, s - 1, 0)) + hop;
+    if (graph_->kinds == 2) after[at(s)] = after[at(s - 1)] + length(pass(kB, s - 1, 0)) + hop;
+  }
   double result = 0.0;
-  for (int rank = 0; rank < graph_->ranks; ++rank) {
-    const std::vector<int>& stages = graph_->of_rank[at(rank)];
-    double needed = 0.0;
+  for (const std::vector<int>& stages : graph_->of_rank) {
+    double of_one = 0.0;
     for (const int stage : stages) {
-      for (int kind = 0; kind < graph_->kinds; ++kind) {
-        needed += graph_->length(pass(kind, stage, 0)) * graph_->micro_batches;
-      }
+      for (int kind = 0; kind < graph_->kinds; ++kind) of_one += length(pass(kind, stage, 0));
     }
-    std::vector<double> unused(at(graph_->num_channels));
-    double before = 0.0, after = 0.0;
-    for (int s = 0; s < stages.front(); ++s) {
-      std::ranges::fill(unused, 0.0);
-      before = graph_->transfer(kF, s, s + 1, before + graph_->length(pass(kF, s, 0)), unused);
-      if (graph_->kinds == 2) {
-        std::ranges::fill(unused, 0.0);
-        after = graph_->transfer(kB, s + 1, s, after, unused) + graph_->length(pass(kB, s, 0));
-      }
-    }
-    result = std::max(result, before + needed + after);
+    const std::size_t first = at(stages.front());
+    result = std::max(result, before[first] + of_one * graph_->micro_batches + after[first]);
   }
   return result;
 }

@@ -1,32 +1,22 @@
 // The list scheduler: makes the compute order of a pipe by playing it through. Whenever a rank is
 // free, it runs the most urgent pass whose input has arrived and for which there is memory.
 //
+// Private to the generators and the search.
+//
 // Times follow simulate.h's model, so transfers take time but no rank's. Every stage runs the
 // passes of a kind in micro batch order. Results depend on the arguments alone.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "schedule/action.h"
 #include "schedule/costs.h"
+#include "schedule/memory_limit.h"
 #include "schedule/stage_map.h"
 #include "schedule/table.h"
 
 namespace penstock::schedule {
-
-// The most that each rank may hold at a time of what a forward makes and the (full or weight)
-// backward frees. By rank; empty: no limit of that kind.
-struct MemoryLimit {
-  std::vector<int> activations = {};  // (stage, micro batch) pairs
-  std::vector<double> bytes = {};     // by the costs' activation_bytes
-
-  bool none() const { return activations.empty() && bytes.empty(); }
-  // Whether a rank may hold that much. Bytes are compared up to rounding.
-  bool allows(PipeRank rank, int held_activations, double held_bytes) const;
-};
 
 struct ListProblem {
   StageMap map;
