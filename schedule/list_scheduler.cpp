@@ -183,6 +183,20 @@ TimedOrder ListScheduler::timed(std::vector<std::vector<Pass>> rows) const {
   return result;
 }
 
+std::vector<int> ListScheduler::peak_activations(const TimedOrder& order) const {
+  std::vector<int> peaks;
+  for (const std::vector<Pass>& row : order.rows) {
+    int held = 0, peak = 0;
+    for (const Pass pass : row) {
+      const int kind = graph_->kind_of(pass);
+      if (kind == kF) peak = std::max(peak, ++held);
+      if (kind == graph_->kinds - 1) --held;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
 TimedOrder ListScheduler::order_of(const Table& table) const {
   if (table.map != graph_->problem.map || table.micro_batches != graph_->micro_batches) {
     throw ScheduleError(

@@ -73,6 +73,9 @@ class ListScheduler {
   // The times of an order, every pass as early as it can. ScheduleError if the order locks.
   TimedOrder timed(std::vector<std::vector<Pass>> rows) const;
 
+  // The most activations that each rank holds at a time.
+  std::vector<int> peak_activations(const TimedOrder& order) const;
+
   // Between orders and tables. A table's overlapped cells come apart, forward first; where the
   // problem splits backwards, its B come apart as I and W. ScheduleError for a table of another
   // size, or with I and W where the problem has B.

@@ -42,6 +42,7 @@ class OrderSearch {
     for (const Judge& judge : judges) {
       least_score_ += judge.weight * judge.scheduler->least_makespan() * (1.0 + kRounding);
     }
+    least_score_ = std::max(least_score_, effort.enough);
     for (int kind = 0; kind < scheduler_.num_kinds(); ++kind) {
       for (int stage = 0; stage < map_.num_stages(); ++stage) {
         const double length = scheduler_.length(scheduler_.pass(kind, stage, 0));
@@ -58,6 +59,7 @@ class OrderSearch {
     }
     for (std::int64_t left = orders_left_ / 4; left > 0 && !over(); --left) try_policy();
     if (pool_.empty()) try_policy();
+    std::ranges::stable_sort(pool_, {}, &Member::score);
     for (std::size_t i = 0; i < pool_.size(); ++i) {
       for (int j = 0; j < kReplays && !over(); ++j) replay(pool_[i], pool_[i].policy);
     }
@@ -131,20 +133,23 @@ class OrderSearch {
                     policy.from_the_end ? -urgency : urgency);
       }
     }
-    if (below(8) != 0) policy.stage_limit = draw_stage_limit();
+    // What no limit holds back runs as far ahead as it can, to little use.
+    if (scheduler_.problem().limit.none() || below(8) != 0) {
+      policy.stage_limit = draw_stage_limit();
+    }
     return policy;
   }
 
   std::vector<int> draw_stage_limit() {
     const int stages = map_.num_stages();
     const double flat = between(0.0, 0.5) * stages, slack = between(0.0, 4.0);
-    const double unlimited = between(0.5, 2.5) * stages;
+    const double wanted = between(1.0, 2.5) * stages;
     std::vector<int> result(at(stages));
     for (int rank = 0; rank < map_.num_ranks(); ++rank) {
       const auto of_rank = map_.stages_of(PipeRank{rank});
       double sum = 0.0;
       for (const StageId stage : of_rank) sum += flat + stages - stage.value;
-      const double all = most_activations(PipeRank{rank}, unlimited) + slack;
+      const double all = most_activations(PipeRank{rank}, wanted) + slack;
       for (const StageId stage : of_rank) {
         result[at(stage.value)] =
             std::max(1, static_cast<int>((flat + stages - stage.value) / sum * all));
@@ -153,16 +158,19 @@ class OrderSearch {
     return result;
   }
 
-  // How many activations a rank can hold.
-  double most_activations(PipeRank rank, double unlimited) const {
+  // How many activations a rank can hold, `wanted` at most.
+  double most_activations(PipeRank rank, double wanted) const {
     const MemoryLimit& limit = scheduler_.problem().limit;
-    double result = limit.activations.empty() ? unlimited : limit.activations[at(rank.value)];
-    if (!limit.bytes.empty()) {
-      const double bytes = least_bytes(map_, scheduler_.problem().costs, rank);
-      const double share = bytes > 0.0 ? limit.bytes[at(rank.value)] / bytes : unlimited;
-      result = std::min(result, share * map_.num_chunks(rank));
+    const int chunks = map_.num_chunks(rank);
+    double result = std::min(wanted, static_cast<double>(micro_batches_) * chunks);
+    if (!limit.activations.empty()) {
+      result = std::min(result, static_cast<double>(limit.activations[at(rank.value)]));
     }
-    return std::min(result, static_cast<double>(micro_batches_) * map_.num_chunks(rank));
+    const double bytes = least_bytes(map_, scheduler_.problem().costs, rank);
+    if (!limit.bytes.empty() && bytes > 0.0) {
+      result = std::min(result, limit.bytes[at(rank.value)] / bytes * chunks);
+    }
+    return result;
   }
 
   // The policy that plays from the other end, by the times of the order.
@@ -235,7 +243,7 @@ class OrderSearch {
   const ListScheduler& scheduler_;  // the first judge's
   const StageMap& map_;
   const int micro_batches_;
-  double least_score_ = 0.0;
+  double least_score_ = 0.0;  // with which the search ends
   double longest_pass_ = 0.0;
   std::int64_t orders_left_;
   double best_score_ = std::numeric_limits<double>::infinity();

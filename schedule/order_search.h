@@ -16,6 +16,8 @@ struct SearchEffort {
   int least_orders = 8;
   // Orders that it makes at most.
   int most_orders = 1 << 20;
+  // A score that is good enough to end with.
+  double enough = 0.0;
   // Of the random choices. Any does; with this one the search is quick on pipes of 8 ranks.
   std::uint64_t seed = 4;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iomanip>
 #include <limits>
 #include <memory>
@@ -120,10 +121,12 @@ class Search {
   }
 
  private:
-  // An order on one of the maps, with or without split backwards, that is being worked on.
-  struct Start {
+  // What is known of one map, with or without split backwards.
+  struct Work {
     std::unique_ptr<ListScheduler> scheduler;
-    std::vector<TimedOrder> known;
+    std::vector<TimedOrder> known;  // once improved: the best
+
+    double makespan() const { return known.front().makespan; }
   };
 
   void add_built_in() {
@@ -167,38 +170,74 @@ class Search {
     return fits;
   }
 
-  // One half of the effort looks at all maps, with and without split backwards, the other half at
-  // what came out best.
+  // Three eighths of the effort look at all maps, with and without split backwards, as much goes to
+  // what came out best, and the rest makes that do with less memory.
   void improve() {
-    std::vector<Start> starts;
+    std::vector<Work> works;
     for (const StageMap& map : request_.maps) {
       if (!fits_one_micro_batch(map)) continue;
-      for (const bool split : {false, true}) starts.push_back(start(map, split));
+      for (const bool split : {false, true}) works.push_back(work(map, split, request_.limit));
     }
-    if (starts.empty()) return;
-    const std::int64_t half = request_.effort / 2;
-    const auto share = half / static_cast<std::int64_t>(starts.size());
-    for (Start& each : starts) improve(each, {.passes = share, .least_orders = 4});
-    const auto best = std::ranges::min_element(
-        starts, {}, [](const Start& each) { return each.known.front().makespan; });
-    improve(*best, {.passes = half, .least_orders = 0, .seed = 5});
-    add("search", best->scheduler->table_of(best->known.front()));
+    if (works.empty()) return;
+    const std::int64_t part = request_.effort / 8 * 3;
+    const auto share = part / static_cast<std::int64_t>(works.size());
+    for (Work& each : works) improve(each, {.passes = share, .least_orders = 4});
+    Work& best = *std::ranges::min_element(works, {}, &Work::makespan);
+    improve(best, {.passes = part, .least_orders = 0, .seed = 5});
+    spare_memory(best, request_.effort / 4);
+    add("search", best.scheduler->table_of(best.known.front()));
   }
 
-  static void improve(Start& start, const SearchEffort& effort) {
-    const Judge judge{start.scheduler.get()};
-    TimedOrder found = best_order({&judge, 1}, std::move(start.known), effort);
-    start.known.clear();
-    start.known.push_back(std::move(found));
+  static void improve(Work& work, const SearchEffort& effort) {
+    const Judge judge{work.scheduler.get()};
+    TimedOrder found = best_order({&judge, 1}, std::move(work.known), effort);
+    work.known.clear();
+    work.known.push_back(std::move(found));
   }
 
-  Start start(const StageMap& map, bool split) const {
-    Start result{std::make_unique<ListScheduler>(ListProblem{
-                     map, request_.micro_batches, request_.costs, split, request_.limit}),
-                 {}};
+  // Bisects for the least activations per rank with which the makespan is still reached.
+  void spare_memory(Work& best, std::int64_t passes) const {
+    constexpr int kSteps = 6;
+    const auto peak = [](const Work& work) {
+      return std::ranges::max(work.scheduler->peak_activations(work.known.front()));
+    };
+    const StageMap map = best.scheduler->problem().map;
+    const bool split = best.scheduler->problem().split_backward;
+    const double makespan = best.makespan() * (1.0 + kRounding);
+    int too_few = 0;
+    for (int rank = 0; rank < map.num_ranks(); ++rank) {
+      too_few = std::max(too_few, map.num_chunks(PipeRank{rank}) - 1);
+    }
+    int enough = peak(best);
+    for (int step = 0; step < kSteps && enough - too_few > 1; ++step) {
+      const int most = too_few + (enough - too_few) / 2;
+      MemoryLimit limit = request_.limit;
+      limit.activations.resize(static_cast<std::size_t>(map.num_ranks()), most);
+      for (int& activations : limit.activations) activations = std::min(activations, most);
+      Work tighter = work(map, split, std::move(limit));
+      improve(tighter, {.passes = passes / kSteps, .least_orders = 2, .enough = makespan});
+      if (tighter.makespan() > makespan) {
+        too_few = most;
+      } else {
+        best = std::move(tighter);
+        enough = peak(best);
+      }
+    }
+  }
+
+  // With what is known from the built-in schedules within the limit.
+  Work work(const StageMap& map, bool split, MemoryLimit limit) const {
+    Work result{std::make_unique<ListScheduler>(ListProblem{
+                    map, request_.micro_batches, request_.costs, split, std::move(limit)}),
+                {}};
+    const MemoryLimit& kept = result.scheduler->problem().limit;
     for (const Table& table : fitting_) {
       if (table.map != map || (!split && has_split_backward(table))) continue;
-      result.known.push_back(result.scheduler->order_of(table));
+      TimedOrder order = result.scheduler->order_of(table);
+      const std::vector<int> peaks = result.scheduler->peak_activations(order);
+      bool fits = kept.activations.empty();
+      if (!fits) fits = std::ranges::equal(peaks, kept.activations, std::less_equal<>());
+      if (fits) result.known.push_back(std::move(order));
     }
     return result;
   }

@@ -123,8 +123,7 @@ TEST(Search, ReachesThePublishedFiguresOnTheirMemory) {
         .costs = uniform_costs(2 * ranks, 2, 1.0, figure.backward_input, figure.backward_weight),
         .limit = {.activations =
                       std::vector<int>(static_cast<std::size_t>(ranks), figure.activations)},
-        .built_in = false,
-        .effort = 2'000'000};
+        .effort = 1'000'000};
     request.costs.latency = figure.latency;
     const SearchResult result = search(request);
     const double idle = 100.0 * (result.best().makespan / (3.0 * 4 * ranks) - 1.0);
