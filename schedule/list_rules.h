@@ -24,8 +24,10 @@ RowSource zb_h2_rows(const ScheduleArgs& args);
 //
 // Each starts from a plan in which micro batch j runs 6j slots after the first one, with weight
 // parts, oldest first, in the slots that are free. Then a bounded local search among orders of at
-// most the same memory, at F = I = W and free transfers, takes out idle slots; the more passes the
-// pipe has, the fewer orders it tries, and above a million passes the plan itself stands.
+// most the same memory takes out idle time, judged at equal costs, at unequal ones and with slow
+// transfers. The more passes a pipe has, the fewer orders it tries; above a million passes, rows
+// are made one by one, and the plan itself stands. Idle at F = I = W, even P and M >= P: V-Half
+// has (3P-7)/2 full passes (P = 2: 1/2); the plan alone 13 at P = 8.
 
 // Peak 2((P+2) div 2) chunks: half of ZBV's.
 RowSource v_half_rows(const ScheduleArgs& args);

@@ -23,7 +23,7 @@ struct SearchRequest {
   bool built_in = true;  // try the registered schedules that have a table
   bool improve = true;   // look for better orders, starting from those
   // Bounds the time that improving takes: passes that the list scheduler may place, in all, some
-  // five million a second. Long batches take more than that: each map is tried four times at least.
+  // ten million a second. Long batches take more than that: each map is tried four times at least.
   std::int64_t effort = 8'000'000;
 };
 
