@@ -1,6 +1,7 @@
 // How much of the pipe's activations a rank may hold: what a schedule search has to keep to.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "schedule/ids.h"
