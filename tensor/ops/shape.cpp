@@ -66,6 +66,14 @@ Tensor reshape(Context& context, const Tensor& x, const Shape& shape) {
   return out;
 }
 
+Tensor flatten(Context& context, const Tensor& x) {
+  check_placed("flatten", context, {&x});
+  if (x.shape().rank() < 2) {
+    throw_invalid("flatten", "x [N, ...] of at least 2 dimensions", "x " + x.shape().to_string());
+  }
+  return reshape(context, x, {x.dim(0), inner_of(x.shape(), 0)});
+}
+
 Tensor slice_rows(Context& context, const Tensor& x, std::int64_t begin, std::int64_t end) {
   check_placed("slice_rows", context, {&x});
   if (x.shape().rank() == 0 || begin < 0 || begin > end || end > x.dim(0)) {

@@ -1,5 +1,5 @@
 // Operations that move elements and compute nothing: any dtype; differentiable for floating ones.
-// Results of reshape and slice_rows share x's storage; the others are copies.
+// Results of reshape, flatten and slice_rows share x's storage; the others are copies.
 //
 // Errors: InvalidArgument when shapes, axes or dtypes do not fit.
 #pragma once
@@ -15,6 +15,9 @@ namespace penstock::tensor {
 
 // The same elements under another shape of as many elements.
 Tensor reshape(Context& context, const Tensor& x, const Shape& shape);
+
+// x [N, ...] as [N, elements of a row]; x has a row axis and at least one more.
+Tensor flatten(Context& context, const Tensor& x);
 
 // Rows [begin, end) along the first axis.
 Tensor slice_rows(Context& context, const Tensor& x, std::int64_t begin, std::int64_t end);

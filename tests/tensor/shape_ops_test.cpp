@@ -44,6 +44,18 @@ TEST(Reshape, SharesElements) {
             "[reshape] expected as many elements as in [2, 6], got [5]");
 }
 
+TEST(Flatten, MakesEachRowAVector) {
+  Context context = cpu_context();
+  const Tensor x = counting(context, {2, 3, 2, 2});
+  const Tensor y = flatten(context, x);
+  EXPECT_EQ(y.shape(), (Shape{2, 12}));
+  EXPECT_EQ(y.storage(), x.storage());
+  EXPECT_EQ(flatten(context, counting(context, {0, 3, 2})).shape(), (Shape{0, 6}));
+  EXPECT_EQ(flatten(context, counting(context, {4, 5})).shape(), (Shape{4, 5}));
+  EXPECT_EQ(message<InvalidArgument>([&] { flatten(context, counting(context, {4})); }),
+            "[flatten] expected x [N, ...] of at least 2 dimensions, got x [4]");
+}
+
 TEST(SliceRows, SharesTheRows) {
   Context context = cpu_context();
   const Tensor x = counting(context, {4, 2});
@@ -126,6 +138,7 @@ TEST(ShapeOps, GradientsEqualFiniteDifferences) {
   using Tensors = std::vector<Tensor>;
   using In = std::span<const Tensor>;
   check([](Context& c, In t) { return Tensors{reshape(c, t[0], {6, 4})}; }, {x});
+  check([](Context& c, In t) { return Tensors{flatten(c, t[0])}; }, {x});
   check([](Context& c, In t) { return Tensors{slice_rows(c, t[0], 1, 2)}; }, {x});
   check([](Context& c, In t) { return split(c, t[0], Ints{1, 3}); }, {x});
   check([](Context& c, In t) { return Tensors{split(c, t[0], Ints{1, 2}, 1)[1]}; }, {x});

@@ -1,0 +1,35 @@
+// CPU kernels of convolution. Callers have checked shapes; dtypes other than f32 and f64 throw
+// Unsupported.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/context.h"
+#include "tensor/ops/window.h"
+#include "tensor/tensor.h"
+
+namespace penstock::tensor::cpu {
+
+// x [images, channels, image], the weight [filters, channels, window.kernel] and y [images,
+// filters, out].
+struct ConvShape {
+  std::int64_t images, channels, filters;
+  Size2d image;
+  Window2d window;
+  Size2d out;
+};
+
+// bias may be undefined.
+void conv2d(const Context& context, const ConvShape& shape, const Tensor& x, const Tensor& weight,
+            const Tensor& bias, const Tensor& y);
+
+// The gradients of x, of the weight and of the bias from d_y; added to the old ones when accumulate
+// is true.
+void conv2d_input(const Context& context, const ConvShape& shape, const Tensor& d_y,
+                  const Tensor& weight, bool accumulate, const Tensor& d_x);
+void conv2d_weight(const Context& context, const ConvShape& shape, const Tensor& d_y,
+                   const Tensor& x, bool accumulate, const Tensor& d_weight);
+void conv2d_bias(const Context& context, const ConvShape& shape, const Tensor& d_y, bool accumulate,
+                 const Tensor& d_bias);
+
+}  // namespace penstock::tensor::cpu
