@@ -1,4 +1,5 @@
-// penstock-schedule: lists, shows, proves, simulates, draws, compares and converts schedules.
+// penstock-schedule: lists, shows, proves, simulates, draws, compares, finds and converts
+// schedules.
 #include <array>
 #include <iomanip>
 #include <iostream>
@@ -23,6 +24,7 @@ constexpr std::array kCommands = {
     Command{"simulate", "time, idle time, memory and messages for given costs", simulate_schedule},
     Command{"draw", "an SVG picture, or an HTML page of several", draw},
     Command{"compare", "a table of all schedules for given sizes and costs", compare},
+    Command{"search", "the best order for given costs and memory", search_schedule},
     Command{"convert", "PyTorch's CSV tables and text, in and out", convert},
 };
 

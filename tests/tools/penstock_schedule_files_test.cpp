@@ -152,6 +152,24 @@ TEST_F(PenstockScheduleFiles, ComparesWhatCanDoIt) {
   EXPECT_EQ(two.out.find("zbv"), std::string::npos) << two.out;
 }
 
+// What is found keeps to the limit, which no built-in schedule does here.
+TEST_F(PenstockScheduleFiles, SearchesWithinMemory) {
+  const ToolResult free = run("search --chunks 2 --effort 100000");
+  EXPECT_EQ(free.status, 0) << free.err;
+  EXPECT_NE(free.out.find("chosen"), std::string::npos) << free.out;
+  EXPECT_EQ(free.out.find("too large"), std::string::npos) << free.out;
+  const ToolResult tight =
+      run("search --ranks 3 --micro-batches 6 --most-activations 2 --effort "
+          "100000 --out " +
+          path("found.csv"));
+  EXPECT_EQ(tight.status, 0) << tight.err;
+  EXPECT_NE(tight.out.find("too large"), std::string::npos) << tight.out;
+  const json figures = json::parse(run("simulate --json file:" + path("found.csv")).out);
+  for (const json& rank : figures["ranks"]) EXPECT_LE(rank["peak_activations"], 2);
+  EXPECT_GE(figures["makespan"], 18.0);
+  EXPECT_EQ(figures["num_micro_batches"], 6);
+}
+
 TEST_F(PenstockScheduleFiles, DrawsPicturesAndPages) {
   ASSERT_EQ(run("draw zb_h1 --out " + path("a.svg")).status, 0);
   EXPECT_TRUE(read("a.svg").starts_with("<svg "));

@@ -97,8 +97,8 @@ TEST(PenstockSchedule, ExplainsItself) {
   for (const char* arguments : {"--help", "help"}) {
     const ToolResult result = run(arguments);
     EXPECT_EQ(result.status, 0);
-    for (const char* word : {"list", "show", "verify", "simulate", "draw", "compare", "convert",
-                             "Exit status", "Examples:"}) {
+    for (const char* word : {"list", "show", "verify", "simulate", "draw", "compare", "search",
+                             "convert", "Exit status", "Examples:"}) {
       EXPECT_NE(result.out.find(word), std::string::npos) << word;
     }
   }
@@ -140,6 +140,10 @@ TEST(PenstockSchedule, EndsWithStatus2AndSaysWhatIsWrong) {
       {"draw 1f1b --out /no/such/folder/x.svg", "/no/such/folder/x.svg could not be written"},
       {"draw 1f1b", "--out"},
       {"compare 1f1b zbv dualpipev --micro-batches 4", "gradient_accumulation_steps is 4"},
+      {"search --effort=-1", "--effort is -1; expected 0 or more"},
+      {"search --ranks 2 --chunks 2 --most-activations 1", "no schedule fits the memory limit"},
+      {"search --ranks 0", "pipeline.stages is 0"},
+      {"search 1f1b", "too many positional options"},
       {"convert 1f1b --placement soon", "--placement is \"soon\"; expected none, early or late"},
       {"convert 1f1b --to xml", "--to is \"xml\"; expected csv or text"},
       {"convert 1f1b --to text --placement late", "--placement late is for CSV"},

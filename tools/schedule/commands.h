@@ -26,6 +26,7 @@ int verify_schedule(const Words& words);
 int simulate_schedule(const Words& words);
 int draw(const Words& words);
 int compare(const Words& words);
+int search_schedule(const Words& words);
 int convert(const Words& words);
 
 }  // namespace penstock::tools

@@ -66,7 +66,8 @@ int compare(const Words& words) {
     try {
       const Pipe pipe = pipe_named(name, with_own_chunks(options, name));
       require_safe(pipe);
-      rows.push_back(row_of(pipe, schedule::simulate(pipe.streams, costs.costs_for(pipe.first()))));
+      rows.push_back(row_of(
+          pipe, schedule::simulate(pipe.streams, costs.costs_for(pipe.first().stage_map()))));
     } catch (const schedule::ScheduleError& error) {
       if (!all) throw;
       refused += "not " + name + ": " + error.what() + "\n";

@@ -38,7 +38,7 @@ CostOptions::CostOptions(CommandLine& line) : line_(&line) {
       "a forward and a backward in one cell take as long as the longer one, not their sum");
 }
 
-schedule::Costs CostOptions::costs_for(const schedule::Schedule& pipe) const {
+schedule::Costs CostOptions::costs_for(const schedule::StageMap& map) const {
   if (!file_.empty()) {
     for (const char* option : kFileReplaces) {
       if (!line_->given(option)) continue;
@@ -51,15 +51,15 @@ schedule::Costs CostOptions::costs_for(const schedule::Schedule& pipe) const {
     const std::string trace = file_.substr(kTracePrefix.size());
     return schedule::measured_costs(schedule::trace_from_chrome(read_file(trace), trace));
   }
-  const double share = static_cast<double>(pipe.num_ranks()) / pipe.num_stages();
+  const double share = static_cast<double>(map.num_ranks()) / map.num_stages();
   schedule::Costs costs = rest_;
   schedule::StageCosts stage = rank_;
   stage.forward *= share;
   stage.backward_input *= share;
   stage.backward_weight *= share;
   stage.activation_bytes *= share;
-  costs.stages.assign(static_cast<std::size_t>(pipe.num_stages()), stage);
-  schedule::check_costs(costs, pipe.num_stages());
+  costs.stages.assign(static_cast<std::size_t>(map.num_stages()), stage);
+  schedule::check_costs(costs, map.num_stages());
   return costs;
 }
 

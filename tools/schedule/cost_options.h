@@ -4,7 +4,7 @@
 #include <string>
 
 #include "schedule/costs.h"
-#include "schedule/schedule.h"
+#include "schedule/stage_map.h"
 #include "tools/schedule/command_line.h"
 
 namespace penstock::tools {
@@ -13,8 +13,8 @@ struct CostOptions {
   // Adds --costs, --forward, --backward-input, --backward-weight and the rest.
   explicit CostOptions(CommandLine& line);
 
-  // For the stages of a pipe. std::invalid_argument when a file and its options are both given.
-  schedule::Costs costs_for(const schedule::Schedule& pipe) const;
+  // std::invalid_argument when a file and its options are both given.
+  schedule::Costs costs_for(const schedule::StageMap& map) const;
 
  private:
   const CommandLine* line_;

@@ -40,7 +40,8 @@ std::vector<Trace> all_traces(const DrawOptions& options, const PipeOptions& pip
   for (const std::string& name : options.names) {
     const Pipe pipe = pipe_named(name, pipes);
     require_safe(pipe);
-    const auto timeline = schedule::simulate(pipe.streams, costs.costs_for(pipe.first()));
+    const auto timeline =
+        schedule::simulate(pipe.streams, costs.costs_for(pipe.first().stage_map()));
     traces.push_back(schedule::make_trace(pipe.title, timeline, pipe.streams));
   }
   for (const std::string& file : options.traces) {

@@ -34,12 +34,6 @@ StageMap map_from_owners(std::string_view text) {
   return StageMap(owners);
 }
 
-StageMap map_of(const std::string& text, int ranks, int chunks) {
-  if (text == "loop") return StageMap::loop(ranks, chunks);
-  if (text == "v") return StageMap::v(ranks, chunks);
-  return map_from_owners(text);
-}
-
 std::string title_of(const std::string& name, const schedule::Schedule& first) {
   std::string title = name + ": P " + std::to_string(first.num_ranks()) + ", M " +
                       std::to_string(first.num_micro_batches());
@@ -52,7 +46,7 @@ std::string title_of(const std::string& name, const schedule::Schedule& first) {
 
 }  // namespace
 
-PipeOptions::PipeOptions(CommandLine& line) : line_(&line) {
+SizeOptions::SizeOptions(CommandLine& line) : command_line(&line) {
   const auto number = [](int& target, const char* letter) {
     return po::value(&target)->value_name(letter)->default_value(target);
   };
@@ -65,7 +59,11 @@ PipeOptions::PipeOptions(CommandLine& line) : line_(&line) {
   add("stage-map", po::value(&stage_map)->value_name("MAP"),
       "which rank owns which stage: loop, v, or a list such as 0,1,1,0 (config: "
       "pipeline.stage_map; default: the schedule's own)");
-  add("letters", po::value(&letters)->value_name("FORM")->default_value(letters),
+}
+
+PipeOptions::PipeOptions(CommandLine& line) : SizeOptions(line) {
+  line.options.add_options()(
+      "letters", po::value(&letters)->value_name("FORM")->default_value(letters),
       "what B means in a file: today (a whole backward, split in I and W) or 2024 (the input part "
       "in a table with W)");
 }
@@ -74,19 +72,25 @@ bool is_file(const std::string& name) {
   return name.starts_with(kFilePrefix);
 }
 
-ScheduleArgs args_of(const PipeOptions& options, const schedule::ScheduleInfo& info) {
+StageMap given_stage_map(const SizeOptions& options, int chunks) {
+  if (options.stage_map == "loop") return StageMap::loop(options.ranks, chunks);
+  if (options.stage_map == "v") return StageMap::v(options.ranks, chunks);
+  return map_from_owners(options.stage_map);
+}
+
+ScheduleArgs args_of(const SizeOptions& options, const schedule::ScheduleInfo& info) {
   const int chunks = options.chunks.value_or(std::max(info.chunks, 1));
   ScheduleArgs args{
       .ranks = options.ranks, .micro_batches = options.micro_batches, .chunks = chunks};
   if (!options.stage_map.empty()) {
-    args.stage_map = map_of(options.stage_map, options.ranks, chunks);
+    args.stage_map = given_stage_map(options, chunks);
   }
   return args;
 }
 
 Table read_table(const std::string& path, const PipeOptions& options) {
   for (const char* option : {"ranks", "micro-batches", "chunks"}) {
-    if (!options.line_->given(option)) continue;
+    if (!options.command_line->given(option)) continue;
     throw std::invalid_argument("--" + std::string(option) + " is given, but " + path +
                                 " brings its own; leave it out");
   }

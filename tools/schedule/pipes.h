@@ -18,22 +18,22 @@ inline constexpr const char* kNameHelp =
     "NAME is a schedule that `penstock-schedule list` prints, or file:PATH for a table in\n"
     "PyTorch's CSV form, which brings its own ranks, micro batches and stages.";
 
-struct PipeOptions {
-  // Adds --ranks, --micro-batches, --chunks, --stage-map, --letters.
-  explicit PipeOptions(CommandLine& line);
+struct SizeOptions {
+  // Adds --ranks, --micro-batches, --chunks, --stage-map.
+  explicit SizeOptions(CommandLine& line);
 
+  const CommandLine* command_line;  // what the user gave
   int ranks = 4;
   int micro_batches = 8;
   std::optional<int> chunks;  // none: what the schedule wants, or 1
   std::string stage_map;      // "loop", "v", "0,1,1,0"; empty: the schedule's own
+};
+
+struct PipeOptions : SizeOptions {
+  // Adds --letters too.
+  explicit PipeOptions(CommandLine& line);
+
   std::string letters = "today";
-
- private:
-  friend schedule::ScheduleArgs args_of(const PipeOptions& options,
-                                        const schedule::ScheduleInfo& info);
-  friend schedule::Table read_table(const std::string& path, const PipeOptions& options);
-
-  const CommandLine* line_;
 };
 
 // The streams of all ranks.
@@ -47,8 +47,11 @@ struct Pipe {
 
 bool is_file(const std::string& name);
 
+// The map that --stage-map gives, which must not be empty.
+schedule::StageMap given_stage_map(const SizeOptions& options, int chunks);
+
 // The arguments for a registered schedule.
-schedule::ScheduleArgs args_of(const PipeOptions& options, const schedule::ScheduleInfo& info);
+schedule::ScheduleArgs args_of(const SizeOptions& options, const schedule::ScheduleInfo& info);
 // The table of a CSV file; BadSchedule if it is none.
 schedule::Table read_table(const std::string& path, const PipeOptions& options);
 // The table of a name, whichever it is.

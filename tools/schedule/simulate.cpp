@@ -81,7 +81,8 @@ int simulate_schedule(const Words& words) {
   if (!line.parse(words, "name")) return kGood;
   const Pipe pipe = pipe_named(name, options);
   require_safe(pipe);
-  const Timeline timeline = schedule::simulate(pipe.streams, costs.costs_for(pipe.first()));
+  const Timeline timeline =
+      schedule::simulate(pipe.streams, costs.costs_for(pipe.first().stage_map()));
   if (!trace.empty()) {
     write_output(
         trace, schedule::to_chrome_trace(schedule::make_trace(pipe.title, timeline, pipe.streams)));

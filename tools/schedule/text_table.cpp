@@ -28,6 +28,7 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows) {
       const std::string padding(widths[i] - row[i].size(), ' ');
       out += i == 0 ? row[i] + padding : "  " + padding + row[i];
     }
+    out.erase(out.find_last_not_of(' ') + 1);
     out += '\n';
   }
   return out;
