@@ -1,9 +1,12 @@
 // penstock-schedule with files: tables and costs in, tables, pictures and traces out; and its
 // figures.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -64,6 +67,19 @@ TEST_F(PenstockScheduleFiles, MergesBackwardsAndPlacesTransfers) {
   EXPECT_EQ(run("convert file:" + table + " --merge-backward").out, "0F0,0B0\n1F0,1B0\n");
   EXPECT_EQ(run("convert file:" + table + " --merge-backward --placement=early").out,
             "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n");
+}
+
+// PyTorch's own test of its lowering has rows of so many actions for this schedule.
+TEST_F(PenstockScheduleFiles, LowersAsManyActionsAsPyTorch) {
+  const ToolResult result =
+      run("convert zb1p --ranks 2 --micro-batches 8 --chunks 2 --merge-backward --placement=early");
+  ASSERT_EQ(result.status, 0) << result.err;
+  std::vector<std::ptrdiff_t> actions;
+  std::istringstream rows(result.out);
+  for (std::string row; std::getline(rows, row);) {
+    actions.push_back(std::ranges::count(row, ',') + 1);
+  }
+  EXPECT_EQ(actions, (std::vector<std::ptrdiff_t>{80, 96}));
 }
 
 TEST_F(PenstockScheduleFiles, ReadsTheLettersOf2024) {
