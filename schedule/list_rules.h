@@ -26,8 +26,8 @@ RowSource zb_h2_rows(const ScheduleArgs& args);
 // parts, oldest first, in the slots that are free. Then a bounded local search among orders of at
 // most the same memory takes out idle time, judged at equal costs, at unequal ones and with slow
 // transfers. The more passes a pipe has, the fewer orders it tries; above a million passes, rows
-// are made one by one, and the plan itself stands. Idle at F = I = W, even P and M >= P: V-Half
-// has (3P-7)/2 full passes (P = 2: 1/2); the plan alone 13 at P = 8.
+// are made one by one, and the plan itself stands. Idle of V-Half at F = I = W, even P above 2 and
+// M >= 2P: as a rule (3P-7)/2 full passes; 8.5 at P = 8, where the plan has 13.
 
 // Peak 2((P+2) div 2) chunks: half of ZBV's.
 RowSource v_half_rows(const ScheduleArgs& args);

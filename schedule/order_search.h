@@ -18,8 +18,8 @@ struct SearchEffort {
   int most_orders = 1 << 20;
   // A score that is good enough to end with.
   double enough = 0.0;
-  // Of the random choices. Any does; with this one the search is quick on pipes of 8 ranks.
-  std::uint64_t seed = 4;
+  // Of the random choices. Any does; this one finds good V-Half and V-Min orders of 8 ranks soon.
+  std::uint64_t seed = 13;
 };
 
 // A score to make small: the sum of weight x makespan at the costs of each judge's scheduler. The

@@ -129,7 +129,7 @@ TEST(ListRules, IdleNoMoreThanPublished) {
 
 TEST(ListRules, VHalfsIdleFollowsItsFormula) {
   for (const int ranks : {4, 6, 12}) {
-    for (const int m : {ranks, 3 * ranks}) {
+    for (const int m : {2 * ranks, 3 * ranks}) {
       const RowSource rows = v_half_rows({.ranks = ranks, .micro_batches = m, .chunks = 2});
       const Timeline timeline = simulate(lower_all("v_half", rows), uniform_costs(2 * ranks, 2));
       EXPECT_NEAR(timeline.makespan, 3 * m + (3 * ranks - 7) / 2.0, 1e-9) << ranks << " " << m;
