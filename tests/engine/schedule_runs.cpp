@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "model/losses/mse_loss.h"
 #include "model/zoo/gpt2.h"
+#include "schedule/registry.h"
 
 namespace penstock::testing {
 
@@ -44,14 +44,13 @@ class PassCounter final : public engine::Observer {
 
 }  // namespace
 
-Subject mlp12() {
-  const auto module = [] {
-    model::Module mlp;
-    for (int i = 0; i < 12; ++i) mlp.layers.push_back(linear_tanh());
-    mlp.loss = std::make_shared<model::MseLoss>();
-    return mlp;
+Subject mlp(int layers, double dropout) {
+  const auto module = [layers, dropout] {
+    model::Module result = mlp8(dropout);
+    result.layers.resize(static_cast<std::size_t>(layers), result.layers.front());
+    return result;
   };
-  return {"mlp12", module, [] { return mlp_samples(kSamples); }};
+  return {"mlp" + std::to_string(layers), module, [] { return mlp_samples(kSamples); }};
 }
 
 Subject gpt12() {
@@ -61,10 +60,30 @@ Subject gpt12() {
   return {"gpt12", module, [] { return token_samples(kSamples); }};
 }
 
+int ScheduleRun::stages() const {
+  if (!stage_map.starts_with('[')) return pipe * chunks;
+  return static_cast<int>(nlohmann::json::parse(stage_map).size());
+}
+
 std::string ScheduleRun::text() const {
   return schedule + ", pipe " + std::to_string(pipe) + ", chunks " + std::to_string(chunks) +
          (stage_map.empty() ? "" : ", map " + stage_map) + ", data " + std::to_string(data) +
          ", gas " + std::to_string(gas);
+}
+
+std::vector<ScheduleRun> runs_of_all(int pipe, int chunks, int gas) {
+  std::vector<ScheduleRun> runs;
+  for (const schedule::ScheduleInfo& info : schedule::registered_schedules()) {
+    // What only runs forward, and the one for a single stage.
+    if (!info.trains || (info.name == "data_parallel" && pipe > 1)) continue;
+    if (info.name == "dualpipev" && gas < 2 * pipe) continue;
+    for (int each = 1; each <= chunks; ++each) {
+      if (info.chunks != 0 && each != info.chunks) continue;
+      runs.push_back(
+          {.schedule = std::string(info.name), .pipe = pipe, .chunks = each, .gas = gas});
+    }
+  }
+  return runs;
 }
 
 engine::Config ScheduleRun::config() const {

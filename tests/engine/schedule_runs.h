@@ -11,14 +11,16 @@
 
 namespace penstock::testing {
 
-// A model of twelve layers with its data, so that up to twelve stages have one each.
+// A model with its data.
 struct Subject {
   std::string name;
   std::function<model::Module()> module;
   std::function<std::unique_ptr<model::DataSource>()> data;  // endless enough for every run here
 };
-Subject mlp12();
-// GPT-2 of eight blocks, width 8, with tied embeddings: the tie spans the whole pipe.
+// Layers of linear_tanh(); with a rate, each followed by dropout.
+Subject mlp(int layers, double dropout = 0.0);
+// GPT-2 of eight blocks, width 8, with tied embeddings: twelve layers, and the tie spans the whole
+// pipe.
 Subject gpt12();
 
 struct ScheduleRun {
@@ -32,9 +34,14 @@ struct ScheduleRun {
   engine::ScheduleFactory own = nullptr;
 
   int ranks() const { return pipe * data; }
+  int stages() const;
   std::string text() const;  // for messages
   engine::Config config() const;
 };
+
+// A run of each schedule that trains a pipe of `pipe` ranks, with one to `chunks` chunks, as many
+// as it takes, over `gas` micro batches; all but what the constraints of a schedule rule out.
+std::vector<ScheduleRun> runs_of_all(int pipe, int chunks, int gas);
 
 // What one rank saw, or all of them together.
 struct ScheduleOutcome {
