@@ -57,7 +57,6 @@ struct SaveRequest {
   std::string tag;                  // see validate_tag
   std::vector<FilePlan> files;      // this rank's; may be empty
   std::string engine_json;          // a JSON text; rank 0's is stored
-  bool save_latest = true;          // let `latest` name this tag
   int keep_last = 0;                // remove older complete tags beyond this many; 0: keep all
 };
 

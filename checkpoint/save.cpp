@@ -87,8 +87,7 @@ Manifest plan_of(const SaveRequest& request) {
 
 // The parts of a request that must be the same on all ranks, as text.
 std::string common_text(const SaveRequest& request) {
-  return "tag \"" + request.tag + "\", directory " + request.directory.string() + ", save_latest " +
-         (request.save_latest ? "true" : "false") + ", keep_last " +
+  return "tag \"" + request.tag + "\", directory " + request.directory.string() + ", keep_last " +
          std::to_string(request.keep_last);
 }
 
@@ -206,7 +205,7 @@ SaveResult Saver::commit() {
   SaveResult result;
   if (leads()) {
     failure_ = failure_of([&] { publish(file_system_, places_, complete_manifest(parts)); });
-    if (!failure_ && request_.save_latest) {
+    if (!failure_) {
       failure_ = failure_of([&] { point_latest(file_system_, places_); });
       if (failure_) *failure_ += "; the checkpoint is complete, but `latest` may not name it";
     }

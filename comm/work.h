@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "comm/message.h"
 
@@ -24,9 +23,6 @@ class Operation {
   // The world rank whose part is missing, when one is known, else -1.
   virtual int missing_rank() const { return -1; }
 };
-
-// Moves all on and drops those that have completed. When one throws, it and the others stay.
-void advance_all(std::vector<std::shared_ptr<Operation>>& operations);
 
 // Belongs to the rank's thread. Dropping a Work that is not done is allowed: the world keeps the
 // operation, with its buffers, until it completes.
@@ -60,7 +56,6 @@ class ReceiveWork {
   ReceiveWork(World& world, std::shared_ptr<ReceiveOperation> operation)
       : world_(&world), operation_(std::move(operation)) {}
 
-  bool pending() const { return operation_ != nullptr; }
   bool done();
   // Waits and hands over the message; the work is empty afterwards.
   Message wait();

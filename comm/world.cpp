@@ -1,6 +1,7 @@
 #include "comm/world.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 
@@ -19,16 +20,52 @@ void World::kill_job(int status) noexcept {
   std::_Exit(status);
 }
 
+bool World::advance(Operation& operation) {
+  try {
+    return operation.advance();
+  } catch (const CommError& error) {
+    abort({.rank = rank(),
+           .stage = -1,
+           .instruction = {},
+           .micro_batch = -1,
+           .message = error.what()});
+    throw;
+  }
+}
+
+void World::advance_all(std::vector<std::shared_ptr<Operation>>& operations) {
+  // Not std::erase_if: when advance() throws, that leaves moved-from entries behind.
+  for (std::size_t i = 0; i < operations.size();) {
+    if (advance(*operations[i])) {
+      operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
 void World::give_up(const Operation& operation) {
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%g", options_.timeout_seconds);
   const int missing = operation.missing_rank();
-  std::string message = "[comm] rank " + std::to_string(rank()) + " waited " + seconds + " s for " +
-                        operation.describe();
+  std::string message = std::string(" waited ") + seconds + " s for " + operation.describe();
   if (missing >= 0) message += "; rank " + std::to_string(missing) + " did not come";
   message += "; see whether that rank failed or is slow, or raise the time-out";
-  abort({.rank = rank(), .stage = -1, .instruction = {}, .micro_batch = -1, .message = message});
-  throw TimedOut(message);
+  abort({.rank = rank(),
+         .stage = -1,
+         .instruction = {},
+         .micro_batch = -1,
+         .message = "[comm]" + message});
+  throw TimedOut("[comm] rank " + std::to_string(rank()) + message);
+}
+
+LongWaits::LongWaits(World& world, double seconds)
+    : world_(world), before_(world.options_.timeout_seconds) {
+  world_.options_.timeout_seconds = std::max(before_, seconds);
+}
+
+LongWaits::~LongWaits() {
+  world_.options_.timeout_seconds = before_;
 }
 
 bool launched_by_mpi() {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/error.h"
@@ -26,9 +27,8 @@ class World : public tensor::Progress {
   virtual std::string_view kind() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Ranks on this rank's host, and this rank's place among them.
+  // Ranks on this rank's host.
   virtual int host_size() const = 0;
-  virtual int host_rank() const = 0;
   // Cores that the ranks of this host may use, all together.
   virtual int host_cores() const = 0;
   // The communicator of all ranks, owned by the world.
@@ -51,8 +51,14 @@ class World : public tensor::Progress {
  protected:
   friend class Work;
   friend class ReceiveWork;
+  friend class LongWaits;
 
   explicit World(const WorldOptions& options) : options_(options) {}
+  // Moves the operation on. A CommError aborts the world, for the others may be waiting for what
+  // this rank will not do now.
+  bool advance(Operation& operation);
+  // Moves all on and drops those that have completed. When one throws, it and the others stay.
+  void advance_all(std::vector<std::shared_ptr<Operation>>& operations);
   // Waits until the operation has completed, moving on all others meanwhile. Throws PeerLost after
   // an abort, and what give_up() throws when the time-out has passed.
   virtual void wait_for(Operation& operation) = 0;
@@ -62,6 +68,21 @@ class World : public tensor::Progress {
   [[noreturn]] void give_up(const Operation& operation);
 
   WorldOptions options_;
+};
+
+// While it lives, a wait of this rank may take so many seconds, if that is more than the world's
+// time-out. For the parts of a run where ranks wait for one that is busy with something slow that
+// is no failure, such as a disk; all ranks enter and leave them together.
+class LongWaits {
+ public:
+  LongWaits(World& world, double seconds);
+  ~LongWaits();
+  LongWaits(const LongWaits&) = delete;
+  LongWaits& operator=(const LongWaits&) = delete;
+
+ private:
+  World& world_;
+  double before_;
 };
 
 // Runs fn on `ranks` threads of this process, each with its own World, and waits for all. When a

@@ -2,8 +2,8 @@
 
 #include <array>
 #include <string_view>
-#include <vector>
 
+#include "comm/rank_texts.h"
 #include "engine/errors.h"
 
 namespace penstock::engine {
@@ -64,24 +64,6 @@ std::array<std::int64_t, kNumFields> fields_of(const Ballot& ballot) {
   return fields;
 }
 
-// "; " between the distinct texts, each with the ranks that gave it.
-std::string join(const std::vector<std::string>& texts) {
-  std::string result;
-  std::vector<bool> used(texts.size(), false);
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    if (texts[i].empty() || used[i]) continue;
-    std::string ranks;
-    for (std::size_t j = i; j < texts.size(); ++j) {
-      if (texts[j] != texts[i]) continue;
-      used[j] = true;
-      ranks += (ranks.empty() ? "" : ", ") + std::to_string(j);
-    }
-    if (!result.empty()) result += "; ";
-    result += "rank " + ranks + ": " + texts[i];
-  }
-  return result;
-}
-
 }  // namespace
 
 std::string error_text(const std::exception& error) {
@@ -108,7 +90,7 @@ void vote(comm::World& world, const Ballot& ballot) {
   const std::string mine = !ballot.error.empty()              ? ballot.error
                            : ballot.available < ballot.wanted ? ballot.data_shortage
                                                               : "";
-  const std::string texts = join(world.all().all_gather_text(mine));
+  const std::string texts = comm::by_rank(world.all().all_gather_text(mine));
   const std::string where = "[" + std::string(name_of(ballot.kind)) + "] ";
   if (!fine) throw CallRefused(where + texts);
   if (!differs.empty()) {

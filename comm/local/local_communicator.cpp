@@ -109,9 +109,9 @@ Work LocalCommunicator::start(CollectiveCall call) {
   check_open();
   auto operation =
       std::make_shared<CollectiveOperation>(group_, collective_count_++, rank_, std::move(call));
-  if (operation->advance()) return {};
+  if (world_.advance(*operation)) return {};
   world_.add(operation);
-  advance_all(collectives_);
+  world_.advance_all(collectives_);
   collectives_.push_back(operation);
   return Work(world_, std::move(operation));
 }

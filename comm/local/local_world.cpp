@@ -34,7 +34,7 @@ void LocalWorld::wait_for(Operation& operation) {
   for (;;) {
     const std::uint64_t seen = hub_.bell(rank_).count();
     poll();
-    if (operation.advance()) return;
+    if (advance(operation)) return;
     check_left(operation);
     if (std::exchange(first, false) && size() <= cores_) {
       spin(seen);
@@ -63,7 +63,7 @@ void LocalWorld::check_left(Operation& operation) {
   const int missing = operation.missing_rank();
   if (missing < 0 || !hub_.has_left(missing)) return;
   // What it did before it left is visible now; if that was not enough, nothing will be.
-  if (operation.advance() || operation.missing_rank() != missing) return;
+  if (advance(operation) || operation.missing_rank() != missing) return;
   hub_.abort({.rank = missing,
               .stage = -1,
               .instruction = {},

@@ -21,7 +21,6 @@ class LocalWorld final : public World {
   int rank() const override { return rank_; }
   int size() const override { return hub_.size(); }
   int host_size() const override { return hub_.size(); }
-  int host_rank() const override { return rank_; }
   int host_cores() const override { return cores_; }
   Communicator& all() override { return all_; }
   void poll() override;
@@ -33,6 +32,8 @@ class LocalWorld final : public World {
   void check() {
     if (hub_.aborted()) hub_.check();
   }
+  using World::advance;
+  using World::advance_all;
   // Moved on by poll() until it completes.
   void add(std::shared_ptr<Operation> operation) { active_.push_back(std::move(operation)); }
 

@@ -10,8 +10,8 @@ namespace penstock::comm::mpi {
 
 namespace {
 
-void drop_completed(std::deque<std::shared_ptr<Operation>>& operations) {
-  while (!operations.empty() && operations.front()->advance()) operations.pop_front();
+void drop_completed(MpiWorld& world, std::deque<std::shared_ptr<Operation>>& operations) {
+  while (!operations.empty() && world.advance(*operations.front())) operations.pop_front();
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ Work MpiCommunicator::isend(Message message, int peer, ChannelKind kind) {
   message = checked_message(std::move(message), peer, size(), true);
   auto operation = std::make_shared<SendOperation>(std::move(message), channel(peer, kind));
   world_.add(operation);
-  drop_completed(sends_);
+  drop_completed(world_, sends_);
   sends_.push_back(operation);
   return Work(world_, std::move(operation));
 }
@@ -84,14 +84,14 @@ Work MpiCommunicator::barrier() {
 
 Work MpiCommunicator::start(CollectiveCall call) {
   check_open();
-  drop_completed(collectives_);
+  drop_completed(world_, collectives_);
   if (collectives_.size() >= static_cast<std::size_t>(kCollectiveWindow)) {
     Work(world_, collectives_.front()).wait();  // its tag is needed again
-    drop_completed(collectives_);
+    drop_completed(world_, collectives_);
   }
   auto operation = std::make_shared<CollectiveOperation>(
       members_, collective_tag(id_, collective_count_++), std::move(call), host_memory());
-  if (operation->advance()) return {};
+  if (world_.advance(*operation)) return {};
   world_.add(operation);
   collectives_.push_back(operation);
   return Work(world_, std::move(operation));

@@ -82,7 +82,6 @@ void MpiWorld::find_host() {
   MPI_Comm host = MPI_COMM_NULL;
   PENSTOCK_MPI_CALL(
       MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host));
-  PENSTOCK_MPI_CALL(MPI_Comm_rank(host, &host_rank_));
   PENSTOCK_MPI_CALL(MPI_Comm_size(host, &host_size_));
   // The launcher may have tied each rank to a few cores of its own.
   cpu_set_t mine;
@@ -119,7 +118,7 @@ void MpiWorld::wait_for(Operation& operation) {
   const auto limit = time_out(options_);
   for (;;) {
     poll();
-    if (operation.advance()) return;
+    if (advance(operation)) return;
     const auto waited = Clock::now() - start;
     if (waited >= limit) give_up(operation);
     idle(waited, host_size_ <= host_cores_);

@@ -24,7 +24,6 @@ class MpiWorld final : public World {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int host_size() const override { return host_size_; }
-  int host_rank() const override { return host_rank_; }
   int host_cores() const override { return host_cores_; }
   Communicator& all() override { return *all_; }
   void poll() override;
@@ -39,6 +38,7 @@ class MpiWorld final : public World {
   void check();
   // MPI may be called.
   bool usable() const noexcept { return !closed_ && !aborted(); }
+  using World::advance;
   // Moved on by poll() until it completes.
   void add(std::shared_ptr<Operation> operation) { active_.push_back(std::move(operation)); }
   // Kept while a receive is posted into it.
@@ -57,7 +57,6 @@ class MpiWorld final : public World {
 
   int rank_ = 0;
   int size_ = 1;
-  int host_rank_ = 0;
   int host_size_ = 1;
   int host_cores_ = 1;
   bool closed_ = false;

@@ -1,6 +1,9 @@
 // Saving: what is written, what is refused on all ranks, and what errors leave behind.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -127,7 +130,7 @@ TEST(Save, WrongRequestsAreRefusedOnAllRanksBeforeAnythingIsWritten) {
       {on_rank_1([](SaveRequest& r) { r.directory = "/other"; }),
        "rank 1: tag \"t\", directory "
        "/other"},
-      {on_rank_1([](SaveRequest& r) { r.save_latest = false; }), "save_latest false"},
+      {on_rank_1([](SaveRequest& r) { r.keep_last = 7; }), "keep_last 7"},
       {on_rank_1([](SaveRequest& r) { r.files[0].file = "../x.safetensors"; }), "plain name"},
       {on_rank_1([](SaveRequest& r) { r.files[0].file = "x.bin"; }), "plain name"},
       {on_rank_1([](SaveRequest& r) { r.files[0].file = model_states_file(0, 0); }),
@@ -221,6 +224,48 @@ TEST(Save, ADirectoryThatIsNoCheckpointIsNotReplaced) {
   EXPECT_NE(error.find("[/ckpt/t] is in the way and is not a checkpoint"), std::string::npos)
       << error;
   EXPECT_EQ(get_bytes(files, "/ckpt/t/thesis"), "mine");
+}
+
+// A disk that keeps one rank waiting.
+class SlowForOneRank final : public MemoryFileSystem {
+ public:
+  // From now on a directory takes long to sync on this thread.
+  void slow_down() { slow_ = std::this_thread::get_id(); }
+  void sync_directory(const std::filesystem::path& directory) override {
+    if (std::this_thread::get_id() == slow_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    }
+    MemoryFileSystem::sync_directory(directory);
+  }
+
+ private:
+  std::atomic<std::thread::id> slow_;
+};
+
+TEST(Save, WaitsForASlowDiskLongerThanForAMessage) {
+  const auto save_slowly = [](SlowForOneRank& files, double patience) {
+    comm::run_local(3, {.timeout_seconds = 0.5}, [&](comm::World& world) {
+      const comm::LongWaits waits(world, patience);
+      if (world.rank() == 1) files.slow_down();
+      save(world, request_of(world, "/ckpt", "t", 3), files);
+      world.all().barrier().wait();
+    });
+  };
+  SlowForOneRank files;
+  EXPECT_THROW(save_slowly(files, 0.0), comm::TimedOut);
+  save_slowly(files, 60.0);
+  EXPECT_EQ(load_version(files, 2, "/ckpt"), 3);
+}
+
+TEST(LongWaits, AreOverWhenTheyGoOutOfScope) {
+  comm::run_local(1, {.timeout_seconds = 2.0}, [](comm::World& world) {
+    {
+      const comm::LongWaits longer(world, 5.0);
+      const comm::LongWaits shorter(world, 1.0);  // never less than the time-out
+      EXPECT_EQ(world.timeout_seconds(), 5.0);
+    }
+    EXPECT_EQ(world.timeout_seconds(), 2.0);
+  });
 }
 
 }  // namespace

@@ -138,16 +138,6 @@ TEST_F(Tags, ACopyMayHaveAnotherTag) {
   EXPECT_EQ(load_version(files_, 2, "/ckpt", "best"), 5);
 }
 
-TEST_F(Tags, LatestMayBeLeftAsItIs) {
-  run_ranks(2, [&](comm::World& world) {
-    SaveRequest request = request_of(world, "/ckpt", "side", 8);
-    request.save_latest = false;
-    save(world, request, files_);
-  });
-  EXPECT_EQ(load_version(files_, 2, "/ckpt"), 6);
-  EXPECT_EQ(load_version(files_, 2, "/ckpt", "side"), 8);
-}
-
 TEST_F(Tags, SavingOverDebrisWorks) {
   files_.make_directory("/ckpt/new.tmp");
   put_bytes(files_, "/ckpt/new.tmp/layer_09-model_00-model_states.safetensors", "cut off");
@@ -159,12 +149,10 @@ TEST_F(Tags, SavingOverDebrisWorks) {
   EXPECT_EQ(files_.list("/ckpt/new").size(), 2u * kLayers + 2);
 }
 
-void save_keeping(FileSystem& files, const std::string& tag, int version, int keep_last,
-                  bool save_latest = true) {
+void save_keeping(FileSystem& files, const std::string& tag, int version, int keep_last) {
   run_ranks(2, [&](comm::World& world) {
     SaveRequest request = request_of(world, "/ckpt", tag, version);
     request.keep_last = keep_last;
-    request.save_latest = save_latest;
     EXPECT_TRUE(save(world, request, files).warnings.empty());
   });
 }
@@ -187,14 +175,6 @@ TEST_F(Tags, RetentionLeavesNothingToFallBackTo) {
   save_keeping(files_, "a", 1, 1);
   EXPECT_EQ(files_.list("/ckpt"), (std::vector<std::string>{"a", "latest"}));
   expect_says(load_error(files_, 2, "/ckpt", "early"), {"[/ckpt/early] does not exist"});
-}
-
-TEST_F(Tags, RetentionKeepsWhatLatestNames) {
-  save_keeping(files_, "a", 1, 1, /*save_latest=*/false);
-  save_keeping(files_, "b", 2, 1, /*save_latest=*/false);
-  EXPECT_EQ(files_.list("/ckpt"), (std::vector<std::string>{"b", "late", "latest"}));
-  EXPECT_EQ(load_version(files_, 2, "/ckpt"), 6);
-  EXPECT_EQ(load_version(files_, 2, "/ckpt", "b"), 2);
 }
 
 TEST_F(Tags, RetentionLeavesOtherThingsAlone) {

@@ -200,7 +200,6 @@ TEST(Messages, GoToReceivesInTheOrderOfPosting) {
     std::vector<ReceiveWork> receives;
     for (int i = 0; i < 4; ++i) {
       receives.push_back(ring.group.irecv(ring.previous, kActivation, ring.memory));
-      EXPECT_TRUE(receives.back().pending());
     }
     EXPECT_FALSE(receives[2].done() && world.size() == 1);
     for (int i = 0; i < 4; ++i) ring.send(message_of({ring.mine({3}, DType::kI32, 9)}, i));
@@ -208,7 +207,6 @@ TEST(Messages, GoToReceivesInTheOrderOfPosting) {
       const Message got = receives[i].wait();
       EXPECT_EQ(got.header.batch, static_cast<std::int64_t>(i));
       EXPECT_TRUE(same(got.tensors.at(0), ring.theirs({3}, DType::kI32, 9)));
-      EXPECT_FALSE(receives[i].pending());
       EXPECT_THROW(receives[i].wait(), tensor::InvalidArgument);
     }
   });

@@ -26,7 +26,6 @@ TEST(LocalWorld, KnowsItself) {
     EXPECT_EQ(world.kind(), "local");
     EXPECT_EQ(world.size(), 3);
     EXPECT_EQ(world.host_size(), 3);
-    EXPECT_EQ(world.host_rank(), world.rank());
     EXPECT_EQ(world.all().rank(), world.rank());
     EXPECT_EQ(world.timeout_seconds(), 7.0);
     EXPECT_FALSE(world.aborted());

@@ -241,7 +241,6 @@ TEST(GridComms, HoldTheRanksOfTheirGroups) {
       GridComms comms(world, grid);
       EXPECT_EQ(members(comms.pipe(), world), wide(grid.pipe_group(world.rank())));
       EXPECT_EQ(members(comms.data(), world), wide(grid.data_group(world.rank())));
-      EXPECT_EQ(members(comms.model(), world), wide(grid.model_group(world.rank())));
       EXPECT_EQ(comms.pipe().rank(), grid.position(world.rank()).pipe);
       EXPECT_EQ(comms.data().rank(), grid.position(world.rank()).data);
       comms.close();
