@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/engine_state.h"
+#include "engine/hash.h"
 #include "engine/report.h"
 #include "engine/streams.h"
 #include "model/partition.h"
@@ -11,14 +12,6 @@
 namespace penstock::engine {
 
 namespace {
-
-// FNV-1a, to compare texts between ranks.
-std::uint64_t hash_text(std::string_view text, std::uint64_t hash) {
-  for (const char character : text) {
-    hash = (hash ^ static_cast<unsigned char>(character)) * 0x100000001b3u;
-  }
-  return hash;
-}
 
 // "8 stages (pipeline.stages 4 x pipeline.chunks 2)"
 std::string stages_text(const schedule::StageMap& map) {
@@ -103,9 +96,9 @@ model::Bounds Engine::State::plan(const model::Module& module) {
                       "\", whose stream has no ReduceTiedGrads, but the module has tied layers; "
                       "expected a schedule that reduces tied gradients, such as \"1f1b\"");
   }
-  identity = hash_text(config.canonical_text, stream.identity);
+  identity = hash_with(stream.identity, config.canonical_text);
   for (const model::LayerSpec& spec : module.layers) {
-    identity = hash_text(spec.type + "/" + spec.tie_key + "/", identity);
+    identity = hash_with(identity, spec.type + "/" + spec.tie_key + "/");
   }
   if (data != nullptr) source_position = data->position();
   return partition(module, config, train_schedule->stage_map());

@@ -19,12 +19,6 @@ std::string grouped(std::int64_t number) {
   return text;
 }
 
-std::string formatted(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
 std::string clock_text(double seconds) {
   const auto total = static_cast<std::int64_t>(seconds + 0.5);
   char text[64];
@@ -120,6 +114,12 @@ std::string startup_report_text(RankState& rank, const BatchTriple& batch,
   }
   return text + "parameters: total " + grouped(total.parameters) + ", unique " +
          grouped(total.unique);
+}
+
+std::string formatted(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value);
+  return text;
 }
 
 std::string progress_text(const TrainResult& result, const Progress& progress) {

@@ -16,6 +16,9 @@ namespace penstock::engine {
 std::string startup_report_text(RankState& rank, const BatchTriple& batch,
                                 std::string_view schedule);
 
+// A number by a format of printf, of at most 63 characters.
+std::string formatted(const char* format, double value);
+
 // What a progress line is made of beside the step's result.
 struct Progress {
   double seconds = 0.0;    // since the last line

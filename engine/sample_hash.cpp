@@ -2,15 +2,14 @@
 
 #include <string>
 
+#include "engine/hash.h"
 #include "tensor/error.h"
 
 namespace penstock::engine {
 
 std::uint64_t hash_samples(std::span<const std::int64_t> ids) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::int64_t id : ids) {
-    hash = (hash ^ static_cast<std::uint64_t>(id)) * 0x100000001b3u;
-  }
+  std::uint64_t hash = kEmptyHash;
+  for (const std::int64_t id : ids) hash = hash_with(hash, static_cast<std::uint64_t>(id));
   return hash;
 }
 

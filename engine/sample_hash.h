@@ -9,7 +9,7 @@
 
 namespace penstock::engine {
 
-// FNV-1a over the ids.
+// Of the ids, in their order.
 std::uint64_t hash_samples(std::span<const std::int64_t> ids);
 
 // Stores the hash in the buffer, or compares it with the one that is there. Throws InvalidArgument

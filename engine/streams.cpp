@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/config_error.h"
+#include "engine/hash.h"
 #include "schedule/csv.h"
 #include "schedule/lowering.h"
 #include "schedule/registry.h"
@@ -60,10 +61,10 @@ void check_made(const Schedule* made, const Schedule& first, const ScheduleArgs&
                     "); expected one schedule for all ranks");
 }
 
-// FNV-1a over every instruction of a stream.
+// Over every instruction of a stream.
 std::uint64_t hash_stream(const Schedule& schedule, std::uint64_t hash) {
   const auto add = [&hash](std::int64_t number) {
-    hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x100000001b3u;
+    hash = hash_with(hash, static_cast<std::uint64_t>(number));
   };
   for (const schedule::Step& step : steps(schedule)) {
     add(std::ssize(step));

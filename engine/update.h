@@ -56,8 +56,6 @@ class Updater {
   // Learning rate of each group that the next update will use.
   std::vector<double> next_lr() const;
 
-  // Number of groups: those of the config, and a last one for the rest.
-  std::size_t num_groups() const { return groups_.size(); }
   std::span<ParameterState> states() { return states_; }
 
  private:

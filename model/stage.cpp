@@ -66,10 +66,4 @@ void Stage::clear_grads() {
   for (tensor::GradSlot& slot : slots_) slot.empty = true;
 }
 
-std::int64_t Stage::num_elements() const {
-  std::int64_t total = 0;
-  for (const StageParameter& entry : parameters_) total += entry.parameter->shape.numel();
-  return total;
-}
-
 }  // namespace penstock::model

@@ -64,8 +64,6 @@ class Stage {
   // Marks every slot empty: the next gradient overwrites. Costs nothing.
   void clear_grads();
 
-  // Elements of this stage's parameters, tied ones included.
-  std::int64_t num_elements() const;
   // Whether the parameter is used by no earlier layer of the model than this stage's: the whole
   // model counts and stores it here.
   bool owns(const StageParameter& parameter) const { return parameter.first_layer >= begin_; }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 
 namespace penstock::tools {
@@ -40,12 +39,6 @@ void Table::print() const {
     std::cout << line << '\n';
   }
   std::cout << std::endl;
-}
-
-std::string formatted(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
 }
 
 }  // namespace penstock::tools

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/report.h"
+
 namespace penstock::tools {
 
 // Seconds of one call of fn: the median over `repeats` calls, after one that is not counted.
@@ -22,6 +24,6 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string formatted(const char* format, double value);
+using engine::formatted;
 
 }  // namespace penstock::tools
