@@ -63,6 +63,7 @@ struct CommunicationConfig {
 
 struct CheckpointConfig {
   std::optional<int> keep_last;  // none: all
+  double timeout_seconds = 3600.0;
   bool operator==(const CheckpointConfig&) const = default;
 };
 

@@ -153,6 +153,7 @@ Config bind_config(const JsonValue& root) {
   config.pipeline = bind_pipeline(root);
   config.communication = bind_communication(root);
   top.read("checkpoint.keep_last", config.checkpoint.keep_last);
+  top.read("checkpoint.timeout_seconds", config.checkpoint.timeout_seconds);
   top.read("frozen_parameters", config.frozen_parameters);
   top.read("steps_per_print", config.steps_per_print);
   top.read("threads_per_rank", config.threads_per_rank);

@@ -8,6 +8,9 @@ constexpr KeyRow kRows[] = {
     supported("checkpoint.keep_last", kInt, "", between(1, 1000000),
               "Delete all but the newest so many checkpoints after a save; left out: keep all. "
               "Penstock only."),
+    supported("checkpoint.timeout_seconds", kNumber, "3600.0", above(0),
+              "Longest wait for a rank that is busy with the disk while a checkpoint is saved or "
+              "loaded; communication.timeout_seconds where that is longer. Penstock only."),
     off_only("checkpoint.async", kBool, "false", any(), "a save returns when its files are safe"),
     hint("checkpoint.tag_validation", kString, "\"Warn\"", one_of("Ignore|Warn|Fail"),
          "ranks that save under different tags always get an error"),

@@ -10,6 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "engine/engine_state.h"
+#include "engine/resumed_settings.h"
 
 namespace penstock::engine {
 
@@ -115,18 +116,18 @@ struct Saved {
   std::int64_t global_steps = 0, global_samples = 0, skipped_steps = 0, updates = 0;
   std::int64_t data_position = 0;
   std::uint64_t seed = 0;
+  std::int64_t train_batch_size = 0;
+  std::string config;
   std::string client_state;
 };
 
-// Every item must be there, those too that are only for people to read.
+// Every item must be there.
 Saved parse_engine_json(const std::string& text, const model::Module& module) {
   const json engine = json::parse(text);
   if (const std::int64_t format = count(engine, "format"); format != kEngineFormat) {
     throw checkpoint::FileError("engine.json has format " + std::to_string(format) + "; expected " +
                                 std::to_string(kEngineFormat));
   }
-  count(engine, "train_batch_size");
-  field<std::string>(engine, "config");
   check_layers(engine, module);
   Saved saved;
   saved.global_steps = count(engine, "global_steps");
@@ -135,6 +136,8 @@ Saved parse_engine_json(const std::string& text, const model::Module& module) {
   saved.updates = count(engine, "updates");
   saved.data_position = count(engine, "data_position");
   saved.seed = static_cast<std::uint64_t>(count(engine, "seed"));
+  saved.train_batch_size = count(engine, "train_batch_size");
+  saved.config = field<std::string>(engine, "config");
   saved.client_state = field<std::string>(engine, "client_state");
   return saved;
 }
@@ -192,6 +195,22 @@ void read_tensors(RankState& rank, const checkpoint::Reader& reader) {
   }
 }
 
+// The settings of a checkpoint that a run goes on from and that it changes, for a warning.
+std::vector<std::string> changes(const Saved& saved, const Config& config,
+                                 std::int64_t train_batch_size) {
+  std::vector<std::string> changed = changed_settings(saved.config, config.canonical_text);
+  if (saved.train_batch_size != train_batch_size) {
+    changed.push_back("train_batch_size was " + std::to_string(saved.train_batch_size) + ", is " +
+                      std::to_string(train_batch_size));
+  }
+  if (saved.seed != config.seed) {
+    changed.push_back("seed was " + std::to_string(saved.seed) +
+                      ", with which dropout goes on, but the configuration says " +
+                      std::to_string(config.seed));
+  }
+  return changed;
+}
+
 }  // namespace
 
 void Engine::State::save(const std::filesystem::path& directory, const std::string& tag,
@@ -209,6 +228,7 @@ void Engine::State::save(const std::filesystem::path& directory, const std::stri
   request.directory = directory;
   request.tag = tag.empty() ? "global_step" + std::to_string(steps) : tag;
   request.keep_last = config.checkpoint.keep_last.value_or(0);
+  const comm::LongWaits waits(world, config.checkpoint.timeout_seconds);
   const checkpoint::SaveResult result = checkpoint::save(world, request);
   for (const std::string& warning : result.warnings)
     log(tensor::LogLevel::kWarning, warning, steps);
@@ -239,6 +259,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
                                const std::optional<std::string>& tag) {
   require_usable();
   vote(world, ballot(CallKind::kLoad));
+  const comm::LongWaits waits(world, config.checkpoint.timeout_seconds);
   const checkpoint::Reader reader = checkpoint::Reader::open(world, directory, tag);
   // All checks first; then all ranks change, or none does.
   Ballot mine = ballot(CallKind::kLoad);
@@ -253,6 +274,9 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   vote(world, mine);
   try {
     read_tensors(*rank, reader);
+    world.all().barrier().wait();  // for the ranks that read longest
+  } catch (const comm::CommError&) {
+    throw;  // another rank could not
   } catch (const std::exception& error) {
     failure = error.what();
     world.abort({.rank = world.rank(), .message = failure});
@@ -264,6 +288,11 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   source_position = saved.data_position;
   rank->context.random.seed = saved.seed;
   if (rank->updater != nullptr) rank->updater->set_updates(saved.updates);
+  if (world.rank() == 0) {
+    for (const std::string& change : changes(saved, config, batch.train_batch_size)) {
+      log(tensor::LogLevel::kWarning, "since " + reader.tag() + " was saved: " + change, steps);
+    }
+  }
   return {reader.tag(), saved.client_state};
 }
 

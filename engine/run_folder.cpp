@@ -1,8 +1,15 @@
 #include "engine/run_folder.h"
 
+#include <cerrno>
 #include <charconv>
 #include <limits>
+#include <string>
+#include <utility>
 #include <vector>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "tensor/error.h"
 
@@ -10,6 +17,7 @@ namespace penstock::engine {
 
 namespace {
 
+constexpr std::string_view kLockFile = "run.lock";
 constexpr std::string_view kLossFile = "losses.csv";
 constexpr std::string_view kLossHeader = "step,samples,loss,lr,grad_norm,skipped";
 
@@ -30,17 +38,53 @@ std::vector<std::string> lines_until(const std::filesystem::path& file, std::int
   return lines;
 }
 
-}  // namespace
-
-std::filesystem::path RunFolder::losses_in(const std::filesystem::path& folder) {
-  return folder / kLossFile;
+// "process 1234 on host"
+std::string this_process() {
+  char host[256] = "";
+  if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  return "process " + std::to_string(getpid()) + " on " + host;
 }
 
-RunFolder::RunFolder(const std::filesystem::path& folder, std::int64_t resume_step)
-    : folder_(folder) {
+}  // namespace
+
+RunFolder::RunFolder(const std::filesystem::path& folder) : folder_(folder) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  const std::filesystem::path file = losses_in(folder_);
+  lock();
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) close(lock_);
+}
+
+// The file stays when the run ends: removing it would let two runs hold locks on two files of the
+// same name.
+void RunFolder::lock() {
+  const std::filesystem::path file = folder_ / kLockFile;
+  lock_ = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) fail(file, "opened");
+  if (flock(lock_, LOCK_EX | LOCK_NB) == 0) {
+    const std::string holder = this_process() + "\n";
+    // What cannot be told is only missing from another run's error.
+    std::ofstream(file, std::ios::trunc) << holder;
+    return;
+  }
+  if (errno != EWOULDBLOCK) return;  // a file system without locks
+  std::string holder;
+  std::ifstream in(file);
+  std::getline(in, holder);
+  close(std::exchange(lock_, -1));
+  throw tensor::Error("[run folder] " + folder_.string() + " is in use by " +
+                      (holder.empty() ? "another run" : holder) +
+                      "; wait until it has ended, or choose another folder");
+}
+
+bool RunFolder::used() const {
+  return std::filesystem::exists(folder_ / kLossFile);
+}
+
+void RunFolder::begin_losses(std::int64_t resume_step) {
+  const std::filesystem::path file = folder_ / kLossFile;
   std::vector<std::string> kept;
   if (resume_step > 0) kept = lines_until(file, resume_step);
   // The lines so far stay until all of them are in the new file: there may be no room for it.
@@ -51,6 +95,7 @@ RunFolder::RunFolder(const std::filesystem::path& folder, std::int64_t resume_st
   losses_ << kLossHeader << '\n';
   for (const std::string& line : kept) losses_ << line << '\n';
   losses_.flush();
+  std::error_code error;
   if (losses_) std::filesystem::rename(next, file, error);
   if (losses_ && !error) return;
   std::filesystem::remove(next, error);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <string>
 #include <string_view>
 
 #include "engine/engine.h"
@@ -14,21 +13,29 @@ namespace penstock::engine {
 // Throws tensor::Error, naming the file, when it cannot be written.
 class RunFolder {
  public:
-  // Makes the folder. losses.csv is begun anew when resume_step is 0; else its lines up to that
-  // step are kept, so that a resumed run continues the series where its checkpoint was.
-  RunFolder(const std::filesystem::path& folder, std::int64_t resume_step);
-
-  // The file of losses in a run folder.
-  static std::filesystem::path losses_in(const std::filesystem::path& folder);
+  // Makes the folder, and keeps other runs out of it while this object lives; throws when one is
+  // going on there. What a process held that is gone counts no more.
+  explicit RunFolder(const std::filesystem::path& folder);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return folder_; }
+  // Whether an earlier run has left its losses.
+  bool used() const;
+  // Begins losses.csv anew when resume_step is 0; else keeps its lines up to that step, so that a
+  // resumed run continues the series where its checkpoint was. To be called before append().
+  void begin_losses(std::int64_t resume_step);
   // "step,samples,loss,lr,grad_norm,skipped"; flushed, so that the series can be watched.
   void append(const TrainResult& result, std::int64_t samples);
   // Writes a whole file of the folder, replacing an older one.
   void write(std::string_view name, std::string_view text) const;
 
  private:
+  void lock();
+
   std::filesystem::path folder_;
+  int lock_ = -1;  // descriptor of the locked file; the system unlocks it when it is closed
   std::ofstream losses_;
 };
 

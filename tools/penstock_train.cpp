@@ -64,7 +64,7 @@ int run_under_mpi(const tools::TrainOptions& options, const engine::Config& conf
     return 0;
   } catch (const std::exception& error) {
     // In one piece, since other ranks write at the same time.
-    std::cerr << "penstock-train: rank " + std::to_string(world->rank()) + ": " + error.what() +
+    std::cerr << "penstock-train on rank " + std::to_string(world->rank()) + ": " + error.what() +
                      '\n'
               << std::flush;
     world->kill_job(kFailure);

@@ -3,11 +3,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "engine/run_folder.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/tools/run_tool.h"
 
@@ -95,6 +98,39 @@ TEST_F(PenstockTrain, DoesNotWriteOverAnEarlierRun) {
   EXPECT_EQ(again.status, 1);
   EXPECT_TRUE(contains(again.err, "holds an earlier run; go on with it by --resume")) << again.err;
   EXPECT_EQ(text_of(folder_ / "run" / "losses.csv"), losses);
+}
+
+TEST_F(PenstockTrain, KeepsASecondRunOutOfAFolderInUse) {
+  std::optional<engine::RunFolder> live(std::in_place, folder_ / "run");
+  for (const char* more : {"", "--resume "}) {
+    const ToolResult second = train(std::string(more) + "--steps 1 --run " + in("run"));
+    EXPECT_EQ(second.status, 1);
+    EXPECT_TRUE(contains(second.err,
+                         in("run") + " is in use by process " + std::to_string(getpid()) + " on "))
+        << second.err;
+  }
+  live.reset();
+  const ToolResult alone = train("--steps 1 --run " + in("run"));
+  EXPECT_EQ(alone.status, 0) << alone.err;
+}
+
+TEST_F(PenstockTrain, SaysWhatARunChangesThatItGoesOnFrom) {
+  ASSERT_EQ(train("--steps 1 --run " + in("run")).status, 0);
+  const ToolResult same = train("--steps 2 --resume --run " + in("run"));
+  ASSERT_EQ(same.status, 0) << same.err;
+  EXPECT_FALSE(contains(same.err, "was saved:")) << same.err;
+
+  std::ofstream(folder_ / "text.txt") << std::string(500, 'x');
+  const ToolResult other =
+      train("--steps 3 --resume --run " + in("run") +
+            " --set optimizer.params.lr=0.02 --set seed=7 --set gradient_accumulation_steps=2");
+  ASSERT_EQ(other.status, 0) << other.err;
+  for (const char* change :
+       {"optimizer.params.lr was 0.01, is 0.02", "train_batch_size was 8, is 4",
+        "seed was 1234, with which dropout goes on, but the configuration says 7",
+        "text.txt (500 bytes"}) {
+    EXPECT_TRUE(contains(other.err, change)) << change << "\n" << other.err;
+  }
 }
 
 TEST_F(PenstockTrain, RefusesToResumeAnotherModelOfTheSameShapes) {

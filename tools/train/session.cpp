@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/engine.h"
 #include "engine/run_folder.h"
@@ -12,43 +13,48 @@
 #include "model/data/repeating_source.h"
 #include "model/data/text_source.h"
 #include "tools/train/model_choice.h"
+#include "tools/train/run_record.h"
 
 namespace penstock::tools {
 
 namespace {
 
-std::unique_ptr<model::DataSource> text_source(const std::string& file, std::int64_t context,
+using Text = std::vector<std::uint8_t>;
+
+std::unique_ptr<model::DataSource> text_source(Text text, std::int64_t context,
                                                std::optional<std::uint64_t> shuffle_seed) {
   return std::make_unique<model::RepeatingSource>(
-      std::make_unique<model::TextSource>(model::read_file(file), context, shuffle_seed));
+      std::make_unique<model::TextSource>(std::move(text), context, shuffle_seed));
 }
 
 // The shapes of the weights do not tell, for example, the number of heads.
-void check_same_model(const engine::LoadResult& loaded, const model::Gpt2Config& mine) {
-  if (loaded.client_state.empty()) return;  // saved by another trainer
-  model::Gpt2Config saved = model::gpt2_config_from_json(loaded.client_state);
+void check_same_model(const std::string& tag, model::Gpt2Config saved,
+                      const model::Gpt2Config& mine) {
+  const std::string saved_text = model::gpt2_config_to_json(saved);
   saved.dropout = mine.dropout;  // may change on the way
   saved.attention_dropout = mine.attention_dropout;
   if (saved == mine) return;
-  throw tensor::InvalidArgument("[train] checkpoint " + loaded.tag +
-                                " is of another model; it was saved with\n" + loaded.client_state +
+  throw tensor::InvalidArgument("[train] checkpoint " + tag +
+                                " is of another model; it was saved with\n" + saved_text +
                                 "\nbut --model is\n" + model::gpt2_config_to_json(mine));
 }
 
 class Session {
  public:
   Session(comm::World& world, const TrainOptions& options, const engine::Config& config,
-          tensor::Log& log)
+          tensor::Log& log, Text text)
       : world_(world),
         options_(options),
         log_(log),
         model_(choose_model(options.model)),
+        record_{model_.config, text_facts(options.data, text)},
         checkpoints_(std::filesystem::path(options.run) / "checkpoints"),
         engine_(world, model_.module, config,
-                text_source(options.data, model_.config.context, config.seed),
+                text_source(std::move(text), model_.config.context, config.seed),
                 {.log = &log, .total_steps = options.steps}) {
     if (!options.eval_data.empty()) {
-      eval_source_ = text_source(options.eval_data, model_.config.context, std::nullopt);
+      eval_source_ =
+          text_source(model::read_file(options.eval_data), model_.config.context, std::nullopt);
     }
   }
 
@@ -67,7 +73,9 @@ class Session {
     }
     if (saved_step_ != engine_.global_steps()) save();
     if (!options_.export_weights.empty()) {
+      const comm::LongWaits waits(world_, engine_.config().checkpoint.timeout_seconds);
       export_weights(world_, checkpoints_, resumed_tag_, model_, options_.export_weights);
+      world_.all().barrier().wait();
       say("weights exported to " + options_.export_weights);
     }
     engine_.close();
@@ -75,11 +83,14 @@ class Session {
 
  private:
   void begin() {
+    // A folder to go on in must be there; that it is missing is said by the load.
+    const bool takes_folder = !options_.resume || std::filesystem::is_directory(options_.run);
+    if (world_.rank() == 0 && takes_folder) folder_.emplace(options_.run);
     if (options_.resume) {
       const std::string& tag = *options_.resume;
       const engine::LoadResult loaded =
           engine_.load_checkpoint(checkpoints_, tag.empty() ? std::nullopt : std::optional(tag));
-      check_same_model(loaded, model_.config);
+      check_record(loaded);
       saved_step_ = engine_.global_steps();
       resumed_tag_ = loaded.tag;
       say("resumed from " + loaded.tag + " at step " + std::to_string(saved_step_));
@@ -91,7 +102,9 @@ class Session {
       refuse_used_folder();
     }
     if (!options_.resume && model_.weights) {
+      const comm::LongWaits waits(world_, engine_.config().checkpoint.timeout_seconds);
       import_weights(engine_, model_);
+      world_.all().barrier().wait();
       say("weights from " + model_.weights->string());
     }
     if (options_.trace_step > 0 && options_.trace_step <= engine_.global_steps()) {
@@ -99,7 +112,7 @@ class Session {
                                     " is before the resumed step; expected a later one");
     }
     if (world_.rank() != 0) return;
-    folder_.emplace(options_.run, engine_.global_steps());
+    folder_->begin_losses(engine_.global_steps());
     folder_->write("config.json", engine_.config().canonical_text);
     folder_->write("startup.txt", engine_.startup_report() + "\n");
     if (!engine_.config().steps_per_print) {
@@ -110,13 +123,20 @@ class Session {
 
   // A new run must not write over an earlier one.
   void refuse_used_folder() const {
-    if (world_.rank() != 0 ||
-        !std::filesystem::exists(engine::RunFolder::losses_in(options_.run))) {
-      return;
-    }
+    if (!folder_ || !folder_->used()) return;
     throw tensor::InvalidArgument("[train] the run folder " + options_.run +
                                   " holds an earlier run; go on with it by --resume, or choose "
                                   "another --run");
+  }
+
+  void check_record(const engine::LoadResult& loaded) {
+    const std::optional<RunRecord> saved = from_client_state(loaded.client_state);
+    if (!saved) return;
+    check_same_model(loaded.tag, saved->model, model_.config);
+    if (saved->data.checksum == record_.data.checksum) return;
+    say("since " + loaded.tag + " was saved: the text was " + saved->data.to_string() + ", is " +
+            record_.data.to_string(),
+        tensor::LogLevel::kWarning);
   }
 
   void traced_step() {
@@ -145,7 +165,7 @@ class Session {
   }
 
   void save() {
-    engine_.save_checkpoint(checkpoints_, "", model::gpt2_config_to_json(model_.config));
+    engine_.save_checkpoint(checkpoints_, "", to_client_state(record_));
     resumed_tag_.reset();
     saved_step_ = engine_.global_steps();
     say("step " + std::to_string(saved_step_) + ": checkpoint saved in " + checkpoints_.string());
@@ -156,9 +176,10 @@ class Session {
     return step == options_.steps || (every > 0 && step % every == 0);
   }
 
-  void say(std::string message) {
+  void say(std::string message, tensor::LogLevel level = tensor::LogLevel::kInfo) {
     if (world_.rank() != 0) return;
     tensor::LogEvent event;
+    event.level = level;
     event.message = std::move(message);
     event.rank = 0;
     log_.write(event);
@@ -168,10 +189,11 @@ class Session {
   const TrainOptions& options_;
   tensor::Log& log_;
   ModelChoice model_;
+  RunRecord record_;
   std::filesystem::path checkpoints_;
   engine::Engine engine_;
   std::unique_ptr<model::DataSource> eval_source_;
-  std::optional<engine::RunFolder> folder_;  // on rank 0
+  std::optional<engine::RunFolder> folder_;  // on rank 0, from the beginning
   std::int64_t saved_step_ = -1;
   std::optional<std::string> resumed_tag_;  // of what was resumed, until a newer one is saved
 };
@@ -180,7 +202,7 @@ class Session {
 
 void train(comm::World& world, const TrainOptions& options, const engine::Config& config,
            tensor::Log& log) {
-  Session(world, options, config, log).run();
+  Session(world, options, config, log, model::read_file(options.data)).run();
 }
 
 }  // namespace penstock::tools
