@@ -136,7 +136,7 @@ double plain_turn(comm::World& world, const std::shared_ptr<tensor::Allocator>& 
                   std::int64_t bytes, int count, Sent sent) {
   const int peer = 1 - world.rank();
   Tensor mine = written_buffer(allocator, bytes);
-  Tensor other = written_buffer(allocator, bytes);
+  Tensor other = buffer(allocator, bytes);
   return ping_pong_seconds(
       world.rank(), count, [&] { mpi_send(mine, peer); },
       [&] {
@@ -147,14 +147,17 @@ double plain_turn(comm::World& world, const std::shared_ptr<tensor::Allocator>& 
 
 // GB/s by Penstock, by plain MPI, and their ratio.
 std::vector<std::string> compare(comm::World& world, std::int64_t bytes, Sent sent) {
-  constexpr int kTurns = 15;
-  const int count = static_cast<int>(std::max<std::int64_t>(2, 16 * kMiB / bytes));
+  constexpr int kTurns = 10;
+  const int count = static_cast<int>(std::max<std::int64_t>(4, 16 * kMiB / bytes));
   const auto allocator = tensor::make_cpu_allocator();
-  // In short turns, so that both see the same machine.
+  // In short turns, so that both see the same machine, and each begins as often as the other.
   std::vector<double> ours, plain;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    ours.push_back(penstock_turn(world, allocator, bytes, count, sent));
-    plain.push_back(plain_turn(world, allocator, bytes, count, sent));
+  for (int turn = 0; turn < 2 * kTurns; ++turn) {
+    if ((turn + 1) / 2 % 2 == 0) {
+      ours.push_back(penstock_turn(world, allocator, bytes, count, sent));
+    } else {
+      plain.push_back(plain_turn(world, allocator, bytes, count, sent));
+    }
   }
   const double mine = static_cast<double>(bytes) / median(ours) * 1e-9;
   const double theirs = static_cast<double>(bytes) / median(plain) * 1e-9;
