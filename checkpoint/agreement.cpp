@@ -6,7 +6,6 @@
 
 #include "checkpoint/error.h"
 #include "comm/communicator.h"
-#include "comm/rank_texts.h"
 #include "comm/world.h"
 
 namespace penstock::checkpoint {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "comm/rank_texts.h"
 #include "tensor/error.h"
 
 namespace penstock::comm {
@@ -124,6 +123,14 @@ CollectiveCall broadcast_call(Tensor tensor, int root, int rank, int size) {
   check_peer("broadcast's root", root, size);
   check_host(kind, tensor, rank != root);
   return {signature_of(kind, tensor, ReduceOp::kSum, root), tensor, tensor};
+}
+
+std::string list_of(std::span<const int> ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  return text;
 }
 
 std::string describe(const Signature& signature, std::span<const int> world_ranks) {

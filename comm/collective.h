@@ -57,6 +57,8 @@ CollectiveCall broadcast_call(tensor::Tensor tensor, int root, int rank, int siz
 
 // For messages: "[comm] all_reduce (sum) of 4 f32 over ranks 0, 2"
 std::string describe(const Signature& signature, std::span<const int> world_ranks);
+// "rank 1", "ranks 0, 2"
+std::string list_of(std::span<const int> ranks);
 // "rank 1 called …, but rank 0 called …; all members must call the same …"
 std::string mismatch_text(int rank, const Signature& mine, int other, const Signature& theirs);
 

@@ -1,8 +1,10 @@
 #include "comm/communicator.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
+#include "comm/collective.h"
 #include "tensor/allocator.h"
 
 namespace penstock::comm {
@@ -58,6 +60,22 @@ std::vector<std::string> Communicator::all_gather_text(std::string_view text) {
     texts.emplace_back(begin, static_cast<std::size_t>(lengths[static_cast<std::size_t>(rank)]));
   }
   return texts;
+}
+
+std::string by_rank(std::span<const std::string> texts) {
+  std::string result;
+  for (std::size_t first = 0; first < texts.size(); ++first) {
+    const std::string& text = texts[first];
+    const auto before = texts.first(first);
+    if (text.empty() || std::ranges::find(before, text) != before.end()) continue;
+    std::vector<int> ranks;
+    for (std::size_t rank = first; rank < texts.size(); ++rank) {
+      if (texts[rank] == text) ranks.push_back(static_cast<int>(rank));
+    }
+    const bool all = texts.size() > 1 && ranks.size() == texts.size();
+    result += (result.empty() ? "" : "; ") + (all ? "all ranks" : list_of(ranks)) + ": " + text;
+  }
+  return result;
 }
 
 }  // namespace penstock::comm

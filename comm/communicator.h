@@ -75,4 +75,8 @@ class Communicator {
   std::shared_ptr<tensor::Allocator> host_memory_;
 };
 
+// What all_gather_text() gave, for a message that tells who says what; ranks without a text are
+// left out: "ranks 0, 2: text; rank 1: other text", or "all ranks: text".
+std::string by_rank(std::span<const std::string> texts);
+
 }  // namespace penstock::comm

@@ -3,7 +3,6 @@
 #include <array>
 #include <string_view>
 
-#include "comm/rank_texts.h"
 #include "engine/errors.h"
 
 namespace penstock::engine {

@@ -218,5 +218,13 @@ TEST(RunLocal, FindsCallsThatDoNotMatch) {
   EXPECT_GE(told, 1);
 }
 
+TEST(ByRank, SaysEachTextOnceWithItsRanks) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(by_rank(Texts{"a", "b", "a", ""}), "ranks 0, 2: a; rank 1: b");
+  EXPECT_EQ(by_rank(Texts{"a", "a"}), "all ranks: a");
+  EXPECT_EQ(by_rank(Texts{"a"}), "rank 0: a");
+  EXPECT_EQ(by_rank(Texts{"", ""}), "");
+}
+
 }  // namespace
 }  // namespace penstock::comm
