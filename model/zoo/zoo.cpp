@@ -145,6 +145,13 @@ ZooModel mlp(Options options) {
   return {make_mlp(config), config};
 }
 
+ZooModel alexnet(Options options) {
+  AlexNetConfig config;
+  options.take("num_classes", config.num_classes);
+  options.check_all_taken();
+  return {make_alexnet(config), config};
+}
+
 }  // namespace
 
 Gpt2Config change_gpt2(const Gpt2Config& config, std::string_view keys) {
@@ -168,8 +175,10 @@ ZooModel make_model(std::string_view text) {
     return {make_gpt2(config), config};
   }
   if (name == "mlp") return mlp(std::move(options));
+  if (name == "alexnet") return alexnet(std::move(options));
   throw tensor::InvalidArgument("[model] unknown model \"" + std::string(name) +
-                                "\"; known are gpt2, gpt2-medium, gpt2-large, gpt2-xl and mlp");
+                                "\"; known are gpt2, gpt2-medium, gpt2-large, gpt2-xl, mlp and "
+                                "alexnet");
 }
 
 }  // namespace penstock::model

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "model/module.h"
+#include "model/zoo/alexnet.h"
 #include "model/zoo/gpt2.h"
 #include "model/zoo/mlp.h"
 
@@ -12,7 +13,7 @@ namespace penstock::model {
 
 struct ZooModel {
   Module module;
-  std::variant<Gpt2Config, MlpConfig> config;
+  std::variant<Gpt2Config, MlpConfig, AlexNetConfig> config;
 };
 
 // NAME or NAME:key=value,key=value…
@@ -20,6 +21,7 @@ struct ZooModel {
 //       (by default width ÷ 64), width, context, vocabulary, dropout, attention_dropout,
 //       layer_norm_epsilon, tied
 //   mlp   keys widths (such as 4x8x8x3), activation
+//   alexnet   key num_classes
 // Throws InvalidArgument, naming what there is, for an unknown name or key or a value of the wrong
 // kind.
 ZooModel make_model(std::string_view text);

@@ -13,6 +13,10 @@ namespace {
 
 constexpr const char* kName = "max_pool2d";
 
+Window2d window_of(const MaxPool2dOptions& options) {
+  return {options.kernel, options.stride.value_or(options.kernel), options.padding};
+}
+
 cpu::PoolShape check_pool(const Context& context, const Tensor& x,
                           const MaxPool2dOptions& options) {
   check_floating(kName, context, {&x});
@@ -20,18 +24,12 @@ cpu::PoolShape check_pool(const Context& context, const Tensor& x,
   if (shape.rank() != 4 || shape[2] == 0 || shape[3] == 0) {
     throw_invalid(kName, "x [N, C, H, W] of images with elements", "x " + shape.to_string());
   }
-  const Window2d window = {options.kernel, options.stride.value_or(options.kernel),
-                           options.padding};
-  check_window(kName, window);
-  if (2 * window.padding.height > window.kernel.height ||
-      2 * window.padding.width > window.kernel.width) {
-    throw_invalid(kName, "a padding of at most half of the kernel " + window.kernel.to_string(),
-                  window.padding.to_string());
-  }
+  check_pool_window(options);
   const Size2d image = {shape[2], shape[3]};
   if (image.width > std::numeric_limits<std::int32_t>::max() / image.height) {
     throw_invalid(kName, "images of fewer than 2^31 elements", image.to_string());
   }
+  const Window2d window = window_of(options);
   return {shape[0] * shape[1], image, window, count_positions(kName, image, window)};
 }
 
@@ -46,6 +44,16 @@ void max_pool2d_grads(Context& context, Backward& node, const cpu::PoolShape& sh
 }
 
 }  // namespace
+
+void check_pool_window(const MaxPool2dOptions& options) {
+  const Window2d window = window_of(options);
+  check_window(kName, window);
+  if (2 * window.padding.height > window.kernel.height ||
+      2 * window.padding.width > window.kernel.width) {
+    throw_invalid(kName, "a padding of at most half of the kernel " + window.kernel.to_string(),
+                  window.padding.to_string());
+  }
+}
 
 Tensor max_pool2d(Context& context, const Tensor& x, const MaxPool2dOptions& options) {
   const cpu::PoolShape shape = check_pool(context, x, options);

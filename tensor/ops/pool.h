@@ -15,6 +15,9 @@ struct MaxPool2dOptions {
   Size2d padding = 0;  // at most half of the kernel; what lies there is never the largest
 };
 
+// Throws InvalidArgument for options that fit no image.
+void check_pool_window(const MaxPool2dOptions& options);
+
 // y[n, c, i, j] = the largest of x [N, C, H, W] in the window that begins at (i, j)·stride −
 // padding; not a number where one is in the window. The gradient goes to the element that was
 // taken, the first of equal ones in row-major order. (PyTorch's max_pool2d without dilation and

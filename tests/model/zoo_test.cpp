@@ -62,16 +62,26 @@ TEST(Zoo, MlpIsLinearLayersAndActivationsInTurn) {
   EXPECT_EQ(types(make_mlp({{2, 3}, Activation::kRelu})), (std::vector<std::string>{"Linear"}));
 }
 
+TEST(Zoo, AlexNetHasAsManyClassesAsAsked) {
+  EXPECT_EQ(std::get<AlexNetConfig>(make_model("alexnet").config).num_classes, 10);
+  const ZooModel model = make_model("alexnet:num_classes=3");
+  EXPECT_EQ(std::get<AlexNetConfig>(model.config), AlexNetConfig{3});
+  EXPECT_EQ(build_layer(model.module, 14)->parameters()[0]->shape, (tensor::Shape{3, 256}));
+}
+
 TEST(Zoo, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
   const auto text = [](std::string_view spec) {
     return message<tensor::InvalidArgument>([&] { make_model(spec); });
   };
   EXPECT_EQ(text("gpt3"),
-            "[model] unknown model \"gpt3\"; known are gpt2, gpt2-medium, gpt2-large, gpt2-xl and "
-            "mlp");
+            "[model] unknown model \"gpt3\"; known are gpt2, gpt2-medium, gpt2-large, gpt2-xl, mlp "
+            "and alexnet");
   EXPECT_EQ(text("gpt2:layer=4"),
             "[model] gpt2: unknown key layer; known are layers, width, heads, context, vocabulary, "
             "dropout, attention_dropout, layer_norm_epsilon, tied");
+  EXPECT_EQ(text("alexnet:classes=4"),
+            "[model] alexnet: unknown key classes; known are num_classes");
+  EXPECT_EQ(text("alexnet:num_classes=0"), "[alexnet] expected num_classes >= 1, got 0");
   EXPECT_EQ(text("mlp:depth=4"), "[model] mlp: unknown key depth; known are widths, activation");
   EXPECT_EQ(text("gpt2:layers=four"),
             "[model] gpt2: layers: expected a whole number, got \"four\"");
