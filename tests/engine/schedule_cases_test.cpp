@@ -134,7 +134,7 @@ TEST(ScheduleCases, AnyNumberOfMicroBatchesRuns) {
   std::map<int, Losses> one_stage;
   for (const int pipe : {2, 3, 4, 8}) {
     for (int gas = 1; gas <= 2 * pipe; ++gas) {
-      if (pipe == 8 && gas != 1 && gas != 2 && (gas < 7 || gas > 9)) continue;  // takes its time
+      if (pipe == 8 && gas != 1 && gas != 7 && gas != 9) continue;  // takes its time
       if (!one_stage.contains(gas)) one_stage[gas] = losses_of(subject, {.gas = gas})[0];
       for (const ScheduleRun& run : runs_of_all(pipe, 2, gas)) {
         SCOPED_TRACE(run.text());

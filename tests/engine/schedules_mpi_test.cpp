@@ -1,0 +1,57 @@
+// Schedules and stage maps under mpirun: as one stage trains, bit for bit.
+#include <map>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/schedule_runs.h"
+
+namespace penstock::testing {
+namespace {
+
+std::unique_ptr<comm::World> mpi;
+
+void check(const Subject& subject, const ScheduleRun& run) {
+  static std::map<std::pair<std::string, int>, ScheduleOutcome> one_stage;
+  SCOPED_TRACE(subject.name + " " + run.text());
+  const auto [found, added] = one_stage.try_emplace({subject.name, run.data});
+  // Every process makes it by itself, on threads.
+  if (added) found->second = train(subject, {.data = run.data, .gas = run.gas});
+  const ScheduleOutcome outcome = train(*mpi, subject, run);
+  EXPECT_EQ(outcome.forwards, std::vector<int>(outcome.forwards.size(), run.gas));
+  expect_equal_training(outcome, found->second);
+}
+
+TEST(SchedulesMpi, TrainAsOneStageDoes) {
+  ASSERT_EQ(mpi->kind(), "mpi");
+  const int ranks = mpi->size();
+  const int gas = 2 * ranks + 1;
+  for (const Subject& subject : {mlp(12), gpt12()}) {
+    for (const ScheduleRun& run : runs_of_all(ranks, 3, gas)) check(subject, run);
+    const std::string map = ranks == 2 ? "[1,1,0,0,1,0]" : "[2,0,0,1,3,3,1,2]";
+    check(subject, {.schedule = "gpipe", .pipe = ranks, .stage_map = map, .gas = gas});
+  }
+}
+
+TEST(SchedulesMpi, TrainReplicasAsOneStageDoes) {
+  if (mpi->size() % 2 != 0 || mpi->size() < 4) GTEST_SKIP() << "needs two pipes";
+  const int pipe = mpi->size() / 2;
+  for (ScheduleRun run : runs_of_all(pipe, 2, 4)) {
+    run.data = 2;
+    check(gpt12(), run);
+  }
+}
+
+}  // namespace
+}  // namespace penstock::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  penstock::testing::mpi =
+      penstock::comm::make_mpi_world({.timeout_seconds = penstock::testing::kTimeoutSeconds});
+  const int failed = RUN_ALL_TESTS();
+  if (failed != 0) penstock::testing::mpi->kill_job(failed);
+  penstock::testing::mpi->close();
+  penstock::testing::mpi.reset();
+  return 0;
+}
