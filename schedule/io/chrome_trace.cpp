@@ -101,8 +101,12 @@ Instruction read_instruction(const JsonField& field) {
   field.fail("one instruction, such as \"ForwardPass(c0 m0 b0)\"");
 }
 
+constexpr double kMostMicroseconds = 1e15;  // 31 years
+
 double read_microseconds(const JsonField& field, double least) {
-  return field.number(least) / kMicrosecondsPerSecond;
+  const double time = field.number(least);
+  if (time > kMostMicroseconds) field.fail("at most 1e15 (microseconds)");
+  return time / kMicrosecondsPerSecond;
 }
 
 // False if the event is no instruction.
@@ -118,7 +122,7 @@ bool read_complete_event(JsonObject event, Processes& processes) {
   if (args.offers("stage")) {
     span.stage = StageId{static_cast<std::int32_t>(args.take("stage").integer(0, kMost))};
   }
-  span.start = read_microseconds(event.take("ts"), std::numeric_limits<double>::lowest());
+  span.start = read_microseconds(event.take("ts"), -kMostMicroseconds);
   span.end = span.start + read_microseconds(event.take("dur"), 0.0);
   rank_of(processes, event).spans.push_back(span);
   return true;

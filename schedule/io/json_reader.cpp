@@ -64,7 +64,7 @@ std::string valid_utf8(std::string_view text) {
 double JsonField::number(double least) const {
   if (!value_->is_number()) fail("a number");
   const auto number = value_->get<double>();
-  if (number < least) fail(least == 0.0 ? "0 or more" : described(least) + " or more");
+  if (number < least) fail(least == 0.0 ? "0 or more" : described(Json(least)) + " or more");
   return number;
 }
 

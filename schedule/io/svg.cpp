@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <initializer_list>
 #include <limits>
 #include <set>
@@ -27,29 +26,33 @@ constexpr double kFontSize = 11.0;
 constexpr double kSmallestFont = 6.0;
 constexpr double kBandHeight = 5.0;
 constexpr double kLeastWidth = 640.0;
-constexpr double kMostWidth = 1600.0;
+constexpr double kMostWidth = 1600.0;  // unless the user asks for more
+constexpr double kLargestWidth = 100'000.0;
 
 // About as wide as sans-serif fonts are.
 double text_width(std::string_view text, double font_size) {
   double ems = 0.0;
-  for (const char c : text) ems += c == 'W' ? 0.95 : std::isupper(c) != 0 ? 0.68 : 0.58;
+  for (const char c : text) ems += c == 'W' ? 0.95 : c >= 'A' && c <= 'Z' ? 0.68 : 0.58;
   return ems * font_size;
 }
 
 // At most two digits behind the point: a hundredth of a pixel.
 std::string pixels(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f", value);
-  std::string out = text.data();
+  std::array<char, 400> text{};  // the longest double has 309 digits before the point
+  const auto end =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, 2);
+  std::string out(text.data(), end.ptr);
+  if (!std::isfinite(value)) return out;
   while (out.back() == '0') out.pop_back();
   if (out.back() == '.') out.pop_back();
   return out == "-0" ? "0" : out;
 }
 
-std::string number(double value, const char* format = "%.6g") {
+std::string number(double value, int digits = 6) {
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
+                                 std::chars_format::general, digits);
+  return {text.data(), end.ptr};
 }
 
 std::string escaped(std::string_view text) {
@@ -168,7 +171,7 @@ class Picture {
     text(kMargin, 20.0, trace_.title, " font-size=\"14\" font-weight=\"bold\"");
     text(kMargin, 37.0,
          "makespan " + number(summary_.makespan) + ", bubble " +
-             number(100.0 * summary_.bubble_ratio(), "%.3g") + " % of the busy time",
+             number(100.0 * summary_.bubble_ratio(), 3) + " % of the busy time",
          " fill=\"#444\"");
     const std::string right = " text-anchor=\"end\" fill=\"#444\"";
     text(left_ + chart_width_ + 48.0, kHeadingHeight - 6.0, "idle", right);
@@ -208,7 +211,7 @@ class Picture {
     }
     const std::string right = " text-anchor=\"end\"";
     const double idle = summary_.makespan > 0.0 ? 100.0 * summary.idle / summary_.makespan : 0.0;
-    text(left_ + chart_width_ + 48.0, top + 17.0, number(idle, "%.3g") + " %", right);
+    text(left_ + chart_width_ + 48.0, top + 17.0, number(idle, 3) + " %", right);
     text(left_ + chart_width_ + kColumnsWidth, top + 17.0, std::to_string(summary.peak_activations),
          right);
   }
@@ -350,9 +353,9 @@ class Picture {
 }  // namespace
 
 std::string to_svg(const Trace& trace, const SvgOptions& options) {
-  if (!std::isfinite(options.width) || options.width < 0.0) {
-    throw ScheduleError("[schedule::svg] width is " + std::to_string(options.width) +
-                        "; expected a number of pixels, or 0 for as wide as needed");
+  if (!(options.width >= 0.0 && options.width <= kLargestWidth)) {
+    throw ScheduleError("[schedule::svg] width is " + number(options.width) + "; expected 0 to " +
+                        number(kLargestWidth) + " pixels, 0 for as wide as needed");
   }
   return Picture(trace, options).draw();
 }

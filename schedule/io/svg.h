@@ -16,7 +16,7 @@ struct SvgOptions {
 // letter and the pattern along the lower edge say which pass it is, paler boxes are later chunks of
 // the rank, and passes that overlap share the height. Marks below the boxes are sends (ticks) and
 // waits of receives (lines): activations in the upper row, gradients in the lower one.
-// ScheduleError when the width is negative or not finite.
+// ScheduleError when the width is negative, or more than 100,000.
 std::string to_svg(const Trace& trace, const SvgOptions& options = {});
 
 }  // namespace penstock::schedule
