@@ -49,7 +49,9 @@ struct PipelineConfig {
   std::vector<std::int64_t> stage_owners;  // the rank of each stage; empty: by stage_map
   std::string partition = "best";  // best | uniform | parameters | type:REGEX, the word lower-case
   std::vector<std::int64_t> bounds;  // empty, or rising cuts of all stages that begin with 0
-  std::string schedule = "1f1b";     // a registered name, or file:PATH
+  std::string schedule = "1f1b";     // a registered name, file:PATH, auto, or auto:PATH
+  std::string cost_file;             // with auto: empty, or costs to search with
+  std::optional<std::int64_t> memory_limit;  // with auto: bytes of activations on a rank
   bool operator==(const PipelineConfig&) const = default;
 };
 

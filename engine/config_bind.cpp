@@ -59,19 +59,19 @@ PipelineConfig bind_pipeline(const JsonValue& root) {
   section.read("partition", pipeline.partition);
   section.read("bounds", pipeline.bounds);
   section.read("schedule", pipeline.schedule);
+  section.read("cost_file", pipeline.cost_file);
+  section.read("memory_limit", pipeline.memory_limit);
   // The words ignore case; a regular expression after "type:" is kept as it is.
   const auto word_end = std::min(pipeline.partition.find(':'), pipeline.partition.size());
   const auto lower = [](unsigned char c) { return static_cast<char>(std::tolower(c)); };
   std::transform(pipeline.partition.begin(),
                  pipeline.partition.begin() + static_cast<std::ptrdiff_t>(word_end),
                  pipeline.partition.begin(), lower);
-  constexpr std::string_view kFile = "file:";
-  const std::string word = pipeline.schedule.substr(0, kFile.size());
-  if (match_choice(kFile, word).empty()) {
-    std::ranges::transform(pipeline.schedule, pipeline.schedule.begin(), lower);
-  } else {
-    pipeline.schedule.replace(0, kFile.size(), kFile);
-  }
+  // So do they before a path.
+  const std::size_t colon = std::min(pipeline.schedule.find(':'), pipeline.schedule.size());
+  std::transform(pipeline.schedule.begin(),
+                 pipeline.schedule.begin() + static_cast<std::ptrdiff_t>(colon),
+                 pipeline.schedule.begin(), lower);
   std::ranges::transform(pipeline.stage_map, pipeline.stage_map.begin(), lower);
   return pipeline;
 }

@@ -29,16 +29,23 @@ constexpr KeyRow kRows[] = {
         "only."),
     supported("pipeline.schedule", kString, "\"1f1b\"", any(),
               "The order of work in a step: the name of a schedule that trains, as "
-              "`penstock-schedule list` shows them, or \"file:PATH\", a table in PyTorch's CSV "
-              "form, which is verified before anything runs. Penstock only."),
+              "`penstock-schedule list` shows them; \"file:PATH\", a table in PyTorch's CSV form, "
+              "which is verified before anything runs; \"auto\", which measures the passes in the "
+              "first steps and looks for the order of least time; or \"auto:PATH\", a table that "
+              "was found so. Penstock only."),
+    supported(
+        "pipeline.cost_file", kString, "", any(),
+        "With pipeline.schedule \"auto\": what passes cost, as JSON, such as costs.json of an "
+        "earlier run, instead of measuring."),
+    supported("pipeline.memory_limit", kInt, "", at_least(1),
+              "With pipeline.schedule \"auto\": bytes of activations that each rank may hold. "
+              "Penstock only."),
     hint("pipeline.seed_layers", kBool, "false", any(),
          "initial weights are always keyed by the layer's place in the model"),
     off_only("pipeline.activation_checkpoint_interval", kInt, "0", at_least(0), kNoRecompute),
     hint("pipeline.use_reentrant", kBool, "true", any(), "there is one way to record operations"),
     hint("pipeline.pipe_partitioned", kBool, "true", any(), kNoTensorParallel),
     hint("pipeline.grad_partitioned", kBool, "true", any(), kNoTensorParallel),
-    off_only("pipeline.cost_file", kString, "", any(),
-             "cutting by measured costs is not there; use pipeline.bounds"),
     off_only("tensor_parallel.size", kInt, "1", at_least(1), kNoTensorParallel),
     off_only("tensor_parallel.sequence_parallel", kBool, "false", any(), kNoTensorParallel),
     off_only("activation_checkpointing.partition_activations", kBool, "false", any(), kNoRecompute),

@@ -132,9 +132,23 @@ StageCount count_stages(const JsonValue& root) {
 
 // Whether a table from a file is asked for, which says itself how many stages there are.
 bool is_file(std::string_view schedule) {
-  constexpr std::string_view kFile = "file:";
-  return schedule.size() > kFile.size() &&
-         !match_choice(kFile, schedule.substr(0, kFile.size())).empty();
+  constexpr std::size_t kPrefix = 5;
+  const std::string_view prefix = schedule.substr(0, kPrefix);
+  return schedule.size() > kPrefix &&
+         (!match_choice("file:", prefix).empty() || !match_choice("auto:", prefix).empty());
+}
+
+// What only the search for a schedule looks at.
+void check_search_keys(const JsonValue& root, Problems& problems) {
+  const JsonValue* schedule = given(root, "pipeline.schedule");
+  if (schedule != nullptr && !match_choice("auto", *schedule->get_if<std::string>()).empty())
+    return;
+  for (const char* key : {"pipeline.cost_file", "pipeline.memory_limit"}) {
+    const JsonValue* value = given(root, key);
+    if (value == nullptr) continue;
+    problems.add(value->line, key,
+                 "has a meaning only with pipeline.schedule \"auto\"; remove it, or set that");
+  }
 }
 
 void check_bounds(const JsonValue& root, Problems& problems) {
@@ -195,7 +209,7 @@ void check_schedule(const JsonValue& root, Problems& problems) {
   const JsonValue* schedule = given(root, "pipeline.schedule");
   if (schedule == nullptr) return;
   const std::string& word = *schedule->get_if<std::string>();
-  if (is_file(word)) return;
+  if (is_file(word) || !match_choice("auto", word).empty()) return;
   std::string names;
   std::vector<std::string_view> trains;
   for (const schedule::ScheduleInfo& info : schedule::registered_schedules()) {
@@ -204,14 +218,8 @@ void check_schedule(const JsonValue& root, Problems& problems) {
     trains.push_back(info.name);
     names += (names.empty() ? "" : "|") + std::string(info.name);
   }
-  std::string fact;
-  if (!match_choice("auto:", std::string_view(word).substr(0, 5)).empty() ||
-      !match_choice("auto", word).empty()) {
-    fact = "\"" + json_escaped(word) +
-           "\" is not available in this version (no schedule is searched for); ";
-  }
-  names += "|file:PATH";
-  fact += "expected " + choices_text(names) + ", got \"" + json_escaped(word) + "\"";
+  names += "|auto|auto:PATH|file:PATH";
+  std::string fact = "expected " + choices_text(names) + ", got \"" + json_escaped(word) + "\"";
   if (const auto near = nearest(word, trains); !near.empty()) {
     fact += "; did you mean " + std::string(near) + "?";
   }
@@ -241,6 +249,7 @@ void find_contradictions(const JsonValue& root, Problems& problems) {
   check_partition(root, problems);
   check_bounds(root, problems);
   check_stage_map(root, problems);
+  check_search_keys(root, problems);
   check_schedule(root, problems);
 }
 

@@ -96,6 +96,9 @@ std::vector<double> Engine::lr() const {
 const tensor::MemoryCounters& Engine::memory() const {
   return *state_->rank->context.allocator->counters();
 }
+const FoundSchedule* Engine::found_schedule() const {
+  return state_->found ? &*state_->found : nullptr;
+}
 const std::string& Engine::startup_report() const {
   return state_->report;
 }

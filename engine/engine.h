@@ -27,6 +27,7 @@
 #include "engine/config.h"
 #include "engine/errors.h"
 #include "engine/executor.h"
+#include "engine/found_schedule.h"
 #include "engine/observer.h"
 #include "model/data_source.h"
 #include "model/module.h"
@@ -130,6 +131,8 @@ class Engine {
   std::int64_t data_position() const;   // where the next step begins in the order of samples
   std::vector<double> lr() const;       // of each group, for the coming update
   const tensor::MemoryCounters& memory() const;
+  // What pipeline.schedule "auto" runs since it was found; null before, and with other schedules.
+  const FoundSchedule* found_schedule() const;
   // Batch sizes; layers and parameters of every stage: the same text on all ranks.
   const std::string& startup_report() const;
 

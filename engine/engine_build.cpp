@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "engine/auto_schedule.h"
 #include "engine/engine_state.h"
 #include "engine/hash.h"
 #include "engine/report.h"
@@ -86,8 +87,11 @@ model::Bounds Engine::State::plan(const model::Module& module) {
     group_patterns(*config.optimizer).check_used(model::parameter_names(module));
   }
   const comm::Grid grid(config.pipeline.stages, static_cast<int>(replicas.size));
-  TrainStream stream = make_train_stream(config.pipeline, options.schedule,
-                                         static_cast<int>(batch.gradient_accumulation_steps),
+  const auto micro_batches = static_cast<int>(batch.gradient_accumulation_steps);
+  if (is_auto(config.pipeline) && !config.pipeline.cost_file.empty()) {
+    found = search_with_file(config.pipeline, micro_batches);
+  }
+  TrainStream stream = make_train_stream(config.pipeline, options.schedule, found, micro_batches,
                                          schedule::PipeRank(grid.position(world.rank()).pipe));
   train_schedule = std::move(stream.schedule);
   if (GradientReducer::has_ties(module) &&
@@ -96,12 +100,18 @@ model::Bounds Engine::State::plan(const model::Module& module) {
                       "\", whose stream has no ReduceTiedGrads, but the module has tied layers; "
                       "expected a schedule that reduces tied gradients, such as \"1f1b\"");
   }
-  identity = hash_with(stream.identity, config.canonical_text);
-  for (const model::LayerSpec& spec : module.layers) {
-    identity = hash_with(identity, spec.type + "/" + spec.tie_key + "/");
-  }
+  identity = identity_with(stream.identity, module);
   if (data != nullptr) source_position = data->position();
   return partition(module, config, train_schedule->stage_map());
+}
+
+std::uint64_t Engine::State::identity_with(std::uint64_t schedule_identity,
+                                           const model::Module& module) const {
+  std::uint64_t hash = hash_with(schedule_identity, config.canonical_text);
+  for (const model::LayerSpec& spec : module.layers) {
+    hash = hash_with(hash, spec.type + "/" + spec.tie_key + "/");
+  }
+  return hash;
 }
 
 void Engine::State::build_stages() {

@@ -119,6 +119,7 @@ struct Saved {
   std::int64_t train_batch_size = 0;
   std::string config;
   std::string client_state;
+  std::optional<FoundSchedule> found;  // of a run with pipeline.schedule "auto"
 };
 
 // Every item must be there.
@@ -139,6 +140,13 @@ Saved parse_engine_json(const std::string& text, const model::Module& module) {
   saved.train_batch_size = count(engine, "train_batch_size");
   saved.config = field<std::string>(engine, "config");
   saved.client_state = field<std::string>(engine, "client_state");
+  if (engine.contains("found_schedule")) {
+    const json& found = engine["found_schedule"];
+    saved.found = {.table = field<std::string>(found, "table"),
+                   .costs = field<std::string>(found, "costs"),
+                   .name = field<std::string>(found, "name"),
+                   .makespan = field<double>(found, "makespan")};
+  }
   return saved;
 }
 
@@ -247,6 +255,12 @@ std::string Engine::State::engine_json(const std::string& client_state) const {
   engine["layers"] = layer_types(rank->module);
   engine["config"] = config.canonical_text;
   engine["client_state"] = client_state;
+  if (found) {
+    engine["found_schedule"] = {{"table", found->table},
+                                {"costs", found->costs},
+                                {"name", found->name},
+                                {"makespan", found->makespan}};
+  }
   try {
     return engine.dump(2);
   } catch (const json::exception& error) {
@@ -293,6 +307,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
       log(tensor::LogLevel::kWarning, "since " + reader.tag() + " was saved: " + change, steps);
     }
   }
+  restore_schedule(saved.found);
   return {reader.tag(), saved.client_state};
 }
 

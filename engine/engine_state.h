@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "engine/cost_meter.h"
 #include "engine/engine.h"
+#include "engine/found_schedule.h"
 #include "engine/rank_state.h"
 #include "engine/vote.h"
 #include "model/partition.h"
@@ -23,6 +26,19 @@ struct Engine::State {
   // built. Returns the cuts into stages.
   model::Bounds plan(const model::Module& module);
   void build_stages();  // this rank's layers and optimizer state
+  // Of config, schedule and module.
+  std::uint64_t identity_with(std::uint64_t schedule_identity, const model::Module& module) const;
+
+  // --- pipeline.schedule "auto" (engine_auto.cpp)
+  // Before a training step: measures it, or changes over to what was found. Collective when it
+  // changes over, at the same step on every rank.
+  void begin_probing();
+  void end_probing();  // after the step
+  void find_schedule();
+  // Takes over the schedule of a checkpoint, when it is one for this run.
+  void restore_schedule(const std::optional<FoundSchedule>& saved);
+  // Makes the training stream that config and found ask for.
+  void adopt_schedule();
 
   // --- the step protocol (engine_step.cpp)
   TrainResult train();
@@ -58,6 +74,9 @@ struct Engine::State {
   std::unique_ptr<RankState> rank;
   std::unique_ptr<schedule::Schedule> train_schedule;
   std::unique_ptr<schedule::Schedule> eval_schedule;  // of the last eval_batch
+  std::optional<FoundSchedule> found;                 // by pipeline.schedule "auto"
+  CostMeter meter;
+  int probing_steps = 0;  // done before anything was found
   Executor executor;
   std::unique_ptr<model::DataSource> data;
   std::string report;

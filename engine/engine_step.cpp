@@ -17,6 +17,7 @@ TrainResult Engine::State::train() {
         "[train_batch] expected an optimizer in the configuration, got none; add "
         "\"optimizer\", or use eval_batch");
   }
+  begin_probing();
   Batch& run = rank->batch;
   run = {};
   run.training = true;
@@ -34,6 +35,7 @@ TrainResult Engine::State::train() {
                          " is not finite; nothing changed, since non_finite_gradients is \"stop\"");
   }
   ++steps;
+  end_probing();
   if (update.skipped) {
     ++skipped;
     if (world.rank() == 0) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/auto_schedule.h"
 #include "engine/config_error.h"
 #include "engine/hash.h"
 #include "schedule/csv.h"
@@ -24,7 +25,16 @@ using schedule::Schedule;
 using schedule::ScheduleArgs;
 using schedule::StageMap;
 
-constexpr std::string_view kFile = "file:";
+// What stands before the path of a table.
+constexpr std::string_view kPathPrefixes[] = {"file:", "auto:"};
+
+// The path of a table, when pipeline.schedule names one; else empty.
+std::string table_path(const PipelineConfig& pipeline) {
+  for (const std::string_view prefix : kPathPrefixes) {
+    if (pipeline.schedule.starts_with(prefix)) return pipeline.schedule.substr(prefix.size());
+  }
+  return "";
+}
 
 // The arguments that the configuration gives, where each rank owns `chunks` stages if nothing else
 // says so.
@@ -104,11 +114,12 @@ std::string read_file(const std::string& path) {
                     "\" cannot be read; expected a table in PyTorch's CSV form");
 }
 
-// The streams of a table in a file, which must be one for the ranks and micro batches of the run.
-std::vector<std::unique_ptr<Schedule>> read_table(const PipelineConfig& pipeline,
-                                                  const ScheduleArgs& args) {
-  const std::string path = pipeline.schedule.substr(kFile.size());
-  const schedule::Table table = schedule::parse_csv(read_file(path), {.stage_map = args.stage_map});
+// The streams of a table, which must be one for the ranks and micro batches of the run. `path` says
+// where it is from.
+std::vector<std::unique_ptr<Schedule>> lower_table(const PipelineConfig& pipeline,
+                                                   const std::string& text, const std::string& path,
+                                                   const ScheduleArgs& args) {
+  const schedule::Table table = schedule::parse_csv(text, {.stage_map = args.stage_map});
   const auto expect = [&path](const std::string& key, int wanted, int got, const char* what) {
     if (wanted == got) return;
     throw ConfigError(key + " is " + std::to_string(wanted) + ", but the table " + path + " has " +
@@ -131,15 +142,24 @@ std::vector<std::unique_ptr<Schedule>> read_table(const PipelineConfig& pipeline
 }  // namespace
 
 TrainStream make_train_stream(const PipelineConfig& pipeline, const ScheduleFactory& own,
-                              int micro_batches, schedule::PipeRank rank) {
-  if (own) return verified(make_own(own, args_of(pipeline, micro_batches, 1)), rank);
-  if (pipeline.schedule.starts_with(kFile)) {
-    return verified(read_table(pipeline, args_of(pipeline, micro_batches, 1)), rank);
-  }
-  const int chunks = schedule::schedule_info(pipeline.schedule).chunks;
-  ScheduleArgs args = args_of(pipeline, micro_batches, std::max(1, chunks));
+                              const std::optional<FoundSchedule>& found, int micro_batches,
+                              schedule::PipeRank rank) {
+  ScheduleArgs args = args_of(pipeline, micro_batches, 1);
   args.rank = rank;
-  auto schedule = schedule::make_schedule(pipeline.schedule, args);
+  if (own) return verified(make_own(own, args), rank);
+  if (const std::string path = table_path(pipeline); !path.empty()) {
+    return verified(lower_table(pipeline, read_file(path), path, args), rank);
+  }
+  std::string_view name = pipeline.schedule;
+  if (is_auto(pipeline)) {
+    args.stage_map = auto_map(pipeline);
+    if (found) return verified(lower_table(pipeline, found->table, "that was found", args), rank);
+    name = probing_schedule(*args.stage_map);
+  } else {
+    args = args_of(pipeline, micro_batches, std::max(1, schedule::schedule_info(name).chunks));
+    args.rank = rank;
+  }
+  auto schedule = schedule::make_schedule(name, args);
   const std::uint64_t identity = hash(*schedule);
   return {std::move(schedule), identity};
 }

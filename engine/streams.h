@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "engine/config.h"
 #include "engine/engine.h"
+#include "engine/found_schedule.h"
 #include "schedule/schedule.h"
 #include "schedule/stage_map.h"
 
@@ -18,12 +21,14 @@ struct TrainStream {
   std::uint64_t identity = 0;
 };
 
-// The stream of pipe rank `rank` for so many micro batches; `own` makes it if it is set. What is
-// not built in is made for all ranks and verified. Throws ScheduleError for arguments that the
-// schedule cannot do and for streams or files that are not right, ConfigError for a schedule that
-// is not one for this run.
+// The stream of pipe rank `rank` for so many micro batches; `own` makes it if it is set. With
+// pipeline.schedule "auto" it is that of `found`, or the probing one when nothing was found yet.
+// What is not built in is made for all ranks and verified. Throws ScheduleError for arguments that
+// the schedule cannot do and for streams or files that are not right, ConfigError for a schedule
+// that is not one for this run.
 TrainStream make_train_stream(const PipelineConfig& pipeline, const ScheduleFactory& own,
-                              int micro_batches, schedule::PipeRank rank);
+                              const std::optional<FoundSchedule>& found, int micro_batches,
+                              schedule::PipeRank rank);
 
 // A forward-only stream over the stages of `map`.
 std::unique_ptr<schedule::Schedule> make_eval_stream(const schedule::StageMap& map,

@@ -177,8 +177,10 @@ TEST(ConfigFaults, ScheduleIsOneThatTrains) {
   EXPECT_HAS(config_error(R"({"pipeline": {"schedule": "1f1"}})"), "did you mean 1f1b?");
   EXPECT_HAS(config_error(R"({"pipeline": {"schedule": "inference"}})"),
              "pipeline.schedule: expected 1f1b");
-  EXPECT_HAS(config_error(R"({"pipeline": {"schedule": "auto:costs.json"}})"),
-             "pipeline.schedule: \"auto:costs.json\" is not available in this version");
+  EXPECT_HAS(config_error(R"({"pipeline": {"cost_file": "costs.json"}})"),
+             "pipeline.cost_file: has a meaning only with pipeline.schedule \"auto\"");
+  EXPECT_HAS(config_error(R"({"pipeline": {"schedule": "1f1b", "memory_limit": 5}})"),
+             "pipeline.memory_limit: has a meaning only with pipeline.schedule \"auto\"");
 }
 
 TEST(ConfigFaults, StageMapFitsTheRanks) {

@@ -23,6 +23,9 @@ std::string type_for(const KeyRow& row, const std::string& otherwise) {
 // A valid document in which the row's key may stand.
 json base_document(const KeyRow& row) {
   json root = json::object();
+  if (row.path == "pipeline.cost_file" || row.path == "pipeline.memory_limit") {
+    root["pipeline"]["schedule"] = "auto";
+  }
   const bool scheduler = row.path.starts_with("scheduler");
   if (!scheduler && !row.path.starts_with("optimizer")) return root;
   root["optimizer"]["type"] = scheduler ? "Adam" : type_for(row, "SGD");

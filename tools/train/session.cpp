@@ -152,7 +152,18 @@ class Session {
   }
 
   void note(const engine::TrainResult& result) {
-    if (folder_) folder_->append(result, engine_.global_samples());
+    if (!folder_) return;
+    folder_->append(result, engine_.global_samples());
+    keep_schedule();
+  }
+
+  // What pipeline.schedule "auto" found, for people to look at and later runs to use.
+  void keep_schedule() {
+    const engine::FoundSchedule* found = engine_.found_schedule();
+    if (found == nullptr || kept_schedule_ == *found) return;
+    folder_->write("schedule.csv", found->table);
+    folder_->write("costs.json", found->costs);
+    kept_schedule_ = *found;
   }
 
   void evaluate() {
@@ -193,7 +204,8 @@ class Session {
   std::filesystem::path checkpoints_;
   engine::Engine engine_;
   std::unique_ptr<model::DataSource> eval_source_;
-  std::optional<engine::RunFolder> folder_;  // on rank 0, from the beginning
+  std::optional<engine::RunFolder> folder_;             // on rank 0, from the beginning
+  std::optional<engine::FoundSchedule> kept_schedule_;  // in the folder
   std::int64_t saved_step_ = -1;
   std::optional<std::string> resumed_tag_;  // of what was resumed, until a newer one is saved
 };
