@@ -101,6 +101,44 @@ std::string make_header(std::span<const NamedTensor> tensors, const std::vector<
   return std::string(length.begin(), length.end()) + text;
 }
 
+// What is decided before a file is made.
+struct Layout {
+  std::vector<std::size_t> order;  // of the tensors' data
+  std::string header;              // with its length
+};
+
+Layout lay_out(std::span<const NamedTensor> tensors, Metadata metadata) {
+  validate(tensors);
+  metadata.emplace("format", "pt");  // transformers refuses files without it
+  std::vector<std::size_t> order = data_order(tensors);
+  std::string header = make_header(tensors, order, metadata);
+  return {std::move(order), std::move(header)};
+}
+
+FileDigest write(FileWriter& file, std::span<const NamedTensor> tensors, const Layout& layout) {
+  FileDigest digest;
+  digest.tensor_checksums.resize(tensors.size());
+  Checksum whole;
+  const auto append = [&](std::span<const std::byte> bytes) {
+    whole.update(bytes);
+    file.write(bytes);
+    digest.bytes += bytes.size();
+  };
+  append(std::as_bytes(std::span(layout.header)));
+  for (const std::size_t i : layout.order) {
+    const tensor::Tensor& data = tensors[i].data;
+    Checksum own;
+    for (std::size_t done = 0; done < data.nbytes(); done += kBlockBytes) {
+      const std::span block(data.raw() + done, std::min(kBlockBytes, data.nbytes() - done));
+      own.update(block);
+      append(block);
+    }
+    digest.tensor_checksums[i] = own.value();
+  }
+  digest.checksum = whole.value();
+  return digest;
+}
+
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path, FileSystem& file_system) {
@@ -179,36 +217,19 @@ void SafetensorsFile::read(std::string_view name, const tensor::Tensor& out) con
   read(name, 0, out);
 }
 
+FileDigest write_safetensors(FileWriter& file, std::span<const NamedTensor> tensors,
+                             Metadata metadata) {
+  return write(file, tensors, lay_out(tensors, std::move(metadata)));
+}
+
 FileDigest write_safetensors(const std::filesystem::path& path,
                              std::span<const NamedTensor> tensors, Metadata metadata,
                              FileSystem& file_system) {
-  validate(tensors);
-  metadata.emplace("format", "pt");  // transformers refuses files without it
-  const std::vector<std::size_t> order = data_order(tensors);
-  const std::string header = make_header(tensors, order, metadata);
-  FileDigest digest;
-  digest.tensor_checksums.resize(tensors.size());
-  Checksum whole;
+  const Layout layout = lay_out(tensors, std::move(metadata));
   const std::unique_ptr<FileWriter> file = file_system.create(path);
-  const auto write = [&](std::span<const std::byte> bytes) {
-    whole.update(bytes);
-    file->write(bytes);
-    digest.bytes += bytes.size();
-  };
-  write(std::as_bytes(std::span(header)));
-  for (const std::size_t i : order) {
-    const tensor::Tensor& data = tensors[i].data;
-    Checksum own;
-    for (std::size_t done = 0; done < data.nbytes(); done += kBlockBytes) {
-      const std::span block(data.raw() + done, std::min(kBlockBytes, data.nbytes() - done));
-      own.update(block);
-      write(block);
-    }
-    digest.tensor_checksums[i] = own.value();
-  }
+  FileDigest digest = write(*file, tensors, layout);
   file->sync();
   file->close();
-  digest.checksum = whole.value();
   return digest;
 }
 

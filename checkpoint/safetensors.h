@@ -103,5 +103,8 @@ struct FileDigest {
 FileDigest write_safetensors(const std::filesystem::path& path,
                              std::span<const NamedTensor> tensors, Metadata metadata = {},
                              FileSystem& file_system = posix_file_system());
+// The same into an open file, which is neither synced nor closed.
+FileDigest write_safetensors(FileWriter& file, std::span<const NamedTensor> tensors,
+                             Metadata metadata = {});
 
 }  // namespace penstock::checkpoint

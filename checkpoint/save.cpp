@@ -1,6 +1,9 @@
 // Saving: the order of docs/checkpoint-format.md, step by step.
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -20,6 +23,7 @@ namespace {
 
 constexpr std::string_view kDataSuffix = ".safetensors";
 constexpr std::string_view kWhere = "save";
+constexpr std::size_t kMostUnsynced = 64;  // open files
 constexpr std::string_view kNothingSaved = "nothing was saved";
 
 void validate_file_name(const std::string& file) {
@@ -130,6 +134,8 @@ class Saver {
   bool leads() const { return world_.rank() == 0; }
   void validate() const;
   void write_file(const FilePlan& file);
+  // Syncs and closes the files written first, until this many are left.
+  void sync_files(std::size_t most);
   void write_engine_json();
 
   comm::World& world_;
@@ -137,6 +143,8 @@ class Saver {
   FileSystem& file_system_;
   Places places_;
   Manifest mine_;
+  // Written, but not waited for: so the disk is never idle, and most waits are for all of them.
+  std::deque<std::unique_ptr<FileWriter>> unsynced_;
   std::optional<std::string> failure_;
   bool temporary_made_ = false;
 };
@@ -180,8 +188,16 @@ void Saver::write_file(const FilePlan& file) {
     tensors.emplace_back(stored_name(piece->name, piece->shape, piece->region),
                          piece->region.stored_shape(piece->shape), piece->data);
   }
-  merge(mine_, manifest_of(file, write_safetensors(places_.temporary / file.file, tensors, {},
-                                                   file_system_)));
+  std::unique_ptr<FileWriter> writer = file_system_.create(places_.temporary / file.file);
+  merge(mine_, manifest_of(file, write_safetensors(*writer, tensors)));
+  unsynced_.push_back(std::move(writer));
+}
+
+void Saver::sync_files(std::size_t most) {
+  for (; unsynced_.size() > most; unsynced_.pop_front()) {
+    unsynced_.front()->sync();
+    unsynced_.front()->close();
+  }
 }
 
 void Saver::write_engine_json() {
@@ -193,7 +209,11 @@ void Saver::write_engine_json() {
 void Saver::write() {
   mine_ = Manifest();
   failure_ = failure_of([&] {
-    for (const FilePlan& file : request_.files) write_file(file);
+    for (const FilePlan& file : request_.files) {
+      write_file(file);
+      sync_files(kMostUnsynced);
+    }
+    sync_files(0);
     if (leads()) write_engine_json();
     if (leads() || !request_.files.empty()) file_system_.sync_directory(places_.temporary);
   });

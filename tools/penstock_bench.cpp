@@ -22,11 +22,12 @@ constexpr const char* kIntroduction =
   mpirun -n 2 penstock-bench handover  the same between processes, beside plain MPI
   penstock-bench schedule              making, verifying and simulating large pipes
   penstock-bench prediction            makespan and idle times beside what was predicted
+  penstock-bench checkpoint            saving, beside plain writing to the same disk
   penstock-bench share                 how much of a GPT's step is matrix products
 )";
 
 int run(int argc, char** argv) {
-  std::string benchmark, schedule;
+  std::string benchmark, schedule, folder = ".";
   ShareOptions share;
   po::options_description visible("Options");
   auto add = visible.add_options();
@@ -34,6 +35,7 @@ int run(int argc, char** argv) {
   add("widths", po::value(&share.widths)->multitoken(), "share: widths (128 256 512 768)");
   add("micro-batches", po::value(&share.micro_batches)->default_value(share.micro_batches),
       "share: micro batches per step");
+  add("folder", po::value(&folder)->default_value(folder), "checkpoint: where to write");
   add("schedule", po::value(&schedule), "prediction: only this schedule");
   add("repeats", po::value(&share.repeats)->default_value(share.repeats),
       "share: steps to take the median of");
@@ -61,11 +63,13 @@ int run(int argc, char** argv) {
     bench_schedule();
   } else if (benchmark == "prediction") {
     bench_prediction(schedule);
+  } else if (benchmark == "checkpoint") {
+    bench_checkpoint(folder);
   } else if (benchmark == "share") {
     bench_share(share);
   } else {
     std::cerr << "penstock-bench: unknown benchmark '" << benchmark
-              << "'; expected executor, mlp, handover, schedule, prediction or share\n";
+              << "'; expected executor, mlp, handover, schedule, prediction, checkpoint or share\n";
     return 2;
   }
   return 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,10 @@ void bench_prediction(const std::string& schedule);
 // Handing an activation over. Ranks as threads: that nothing is copied, and the time of a message.
 // Under mpirun with two ranks: bandwidth against plain MPI in the same run.
 void bench_handover();
+
+// Saving a checkpoint of 1 GiB per rank on 2 ranks, in a folder of its own inside `parent`, against
+// plain writing and syncing of the same bytes there.
+void bench_checkpoint(const std::filesystem::path& parent);
 
 struct ShareOptions {
   std::vector<std::int64_t> widths = {128, 256, 512, 768};
