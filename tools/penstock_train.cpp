@@ -1,4 +1,4 @@
-// penstock-train: trains a zoo model on text, with ranks as threads or under mpirun.
+// penstock-train: trains a model of the zoo, with ranks as threads or under mpirun.
 #include <algorithm>
 #include <cstdlib>
 #include <exception>

@@ -10,10 +10,14 @@
 namespace penstock::model {
 
 enum class TokenFormat : std::uint8_t {
-  kDetect,   // llm.c's when the file begins with one of its numbers, else nanoGPT's
-  kNanoGpt,  // 16 bits per token, nothing else
-  kLlmC,  // a header of 256 32-bit numbers: magic, version, tokens, zeros; then the tokens, of 16
-          // bits (magic 20240520, version 1) or 32 (magic 20240801, version 7)
+  // llm.c's when the file begins with one of its magic numbers, which are no two tokens of a GPT-2;
+  // else nanoGPT's.
+  kDetect,
+  // 16 bits per token, nothing else.
+  kNanoGpt,
+  // A header of 256 32-bit numbers (magic, version, number of tokens, zeros), then the tokens, of
+  // 16 bits (magic 20240520, version 1) or 32 (magic 20240801, version 7).
+  kLlmC,
 };
 
 // Numbers are little-endian. Errors are InvalidArgument; they name the file, what is wrong with it

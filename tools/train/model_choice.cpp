@@ -33,9 +33,10 @@ std::string read_text(const std::filesystem::path& path) {
 
 ModelChoice from_folder(const std::filesystem::path& folder, const std::string& changes) {
   ModelChoice choice;
-  choice.config = model::gpt2_config_from_json(read_text(folder / kConfigFile));
-  if (!changes.empty()) choice.config = model::change_gpt2(choice.config, changes);
-  choice.module = model::make_gpt2(choice.config);
+  model::Gpt2Config config = model::gpt2_config_from_json(read_text(folder / kConfigFile));
+  if (!changes.empty()) config = model::change_gpt2(config, changes);
+  choice.module = model::make_gpt2(config);
+  choice.config = config;
   if (std::filesystem::exists(folder / kWeightsFile)) choice.weights = folder / kWeightsFile;
   return choice;
 }
@@ -75,6 +76,10 @@ void check_stored(const checkpoint::Weights& weights, const std::filesystem::pat
                               parameter.parameter->shape.to_string());
 }
 
+const model::Gpt2Config& gpt2_of(const ModelChoice& choice) {
+  return std::get<model::Gpt2Config>(choice.config);
+}
+
 }  // namespace
 
 ModelChoice choose_model(const std::string& text) {
@@ -86,21 +91,23 @@ ModelChoice choose_model(const std::string& text) {
   if (folder.find('/') != std::string::npos) {
     throw tensor::InvalidArgument("[model] " + folder +
                                   " is not a folder here; expected one with config.json, or the "
-                                  "name of a gpt2 model");
+                                  "name of a model");
   }
   model::ZooModel zoo = model::make_model(text);
-  const auto* config = std::get_if<model::Gpt2Config>(&zoo.config);
-  if (config == nullptr) {
-    throw tensor::InvalidArgument("[model] \"" + text +
-                                  "\" does not take tokens; penstock-train reads text, so expected "
-                                  "a gpt2 model");
+  if (const auto* gpt2 = std::get_if<model::Gpt2Config>(&zoo.config)) {
+    return {std::move(zoo.module), *gpt2, std::nullopt};
   }
-  return {std::move(zoo.module), *config, std::nullopt};
+  if (const auto* alexnet = std::get_if<model::AlexNetConfig>(&zoo.config)) {
+    return {std::move(zoo.module), *alexnet, std::nullopt};
+  }
+  throw tensor::InvalidArgument("[model] \"" + text +
+                                "\" takes neither tokens nor images, and penstock-train has no "
+                                "other data; expected a gpt2 model or alexnet");
 }
 
 void import_weights(engine::Engine& engine, const ModelChoice& choice) {
   const checkpoint::Weights weights =
-      checkpoint::Weights::open(*choice.weights, name_map(choice.config));
+      checkpoint::Weights::open(*choice.weights, name_map(gpt2_of(choice)));
   for (const auto& stage : engine.stages()) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       check_stored(weights, *choice.weights, parameter);
@@ -115,6 +122,13 @@ void import_weights(engine::Engine& engine, const ModelChoice& choice) {
   }
 }
 
+void check_exportable(const ModelChoice& choice) {
+  if (std::holds_alternative<model::Gpt2Config>(choice.config)) return;
+  throw tensor::InvalidArgument(
+      "[model] --export writes Hugging Face's files, which only a gpt2 model has; the weights of "
+      "this one are in its checkpoints");
+}
+
 void export_weights(comm::World& world, const std::filesystem::path& checkpoints,
                     const std::optional<std::string>& tag, const ModelChoice& choice,
                     const std::filesystem::path& folder) {
@@ -122,7 +136,7 @@ void export_weights(comm::World& world, const std::filesystem::path& checkpoints
   if (world.rank() != 0) return;
   const tensor::Context context(tensor::make_cpu_allocator());
   std::vector<checkpoint::NamedTensor> tensors;
-  for (const model::Gpt2Name& name : model::gpt2_names(choice.config)) {
+  for (const model::Gpt2Name& name : model::gpt2_names(gpt2_of(choice))) {
     const checkpoint::TensorInfo& info = reader.info(name.logical);
     const tensor::Tensor data = tensor::Tensor::empty(context, info.shape, info.dtype);
     reader.read(name.logical, data);
@@ -130,7 +144,7 @@ void export_weights(comm::World& world, const std::filesystem::path& checkpoints
   }
   checkpoint::save_weights(folder, tensors);
   std::ofstream out(folder / kConfigFile);
-  out << model::gpt2_config_to_json(choice.config) << '\n';
+  out << model::gpt2_config_to_json(gpt2_of(choice)) << '\n';
   if (!out.flush()) {
     throw checkpoint::FileError("[model] " + (folder / kConfigFile).string() +
                                 " cannot be written");

@@ -17,6 +17,7 @@ constexpr const char* kIntroduction =
   penstock-train --config run.json --model gpt2:layers=4,width=128 --data text.txt --ranks 4
   mpirun -n 4 penstock-train --config run.json --model gpt2-folder --data text.txt
   penstock-train --config run.json --model … --data text.txt --ranks 2 --run run --resume
+  penstock-train --config run.json --model alexnet --data data_batch_*.bin
 
 The grid is pipeline.stages ranks along the pipe; the other ranks are replicas. The keys of the
 configuration are described in docs/config.md.
@@ -30,11 +31,15 @@ po::options_description describe(TrainOptions& options) {
   add("set", po::value(&options.overrides)->value_name("KEY=VALUE")->composing(),
       "override a key: --set optimizer.params.lr=3e-4; may be repeated");
   add("model", po::value(&options.model)->value_name("MODEL")->required(),
-      "gpt2, gpt2-medium, gpt2-large or gpt2-xl, with changes as in "
+      "alexnet, for images; gpt2, gpt2-medium, gpt2-large or gpt2-xl, with changes as in "
       "gpt2:layers=4,width=128,heads=4,context=128,vocabulary=256; or a folder with Hugging Face's "
       "config.json and, if there, model.safetensors, with changes as in FOLDER:dropout=0");
-  add("data", po::value(&options.data)->value_name("FILE")->required(),
-      "text to train on; a token is a byte");
+  add("data", po::value(&options.data.files)->value_name("FILE")->required()->multitoken(),
+      "what to train on. For a gpt2: text, whose bytes are its tokens, or token files (.bin) of "
+      "nanoGPT or llm.c; for alexnet: CIFAR-10's binary files, or MNIST's images "
+      "(train-images-idx3-ubyte, with the labels beside them). Several files follow each other");
+  add("data-format", po::value<std::string>()->value_name("FORMAT")->default_value("auto"),
+      "text, nanogpt, llm.c, cifar10 or mnist, where the file's name or beginning says another");
   add("steps", po::value(&options.steps)->value_name("N")->default_value(options.steps),
       "optimizer steps, counted from the run's beginning");
   add("ranks", po::value<int>()->value_name("N"),
@@ -47,7 +52,8 @@ po::options_description describe(TrainOptions& options) {
       "go on from a checkpoint of the run folder (default: the latest), on any grid");
   add("save-every", po::value(&options.save_every)->value_name("N")->default_value(0),
       "save a checkpoint every N steps; one is always saved after the last");
-  add("eval-data", po::value(&options.eval_data)->value_name("FILE"), "text to evaluate on");
+  add("eval-data", po::value(&options.eval_data.files)->value_name("FILE")->multitoken(),
+      "what to evaluate on, in the same format");
   add("eval-every", po::value(&options.eval_every)->value_name("N")->default_value(0),
       "evaluate every N steps; always after the last");
   add("eval-batches", po::value(&options.eval_batches)->value_name("N")->default_value(8),
@@ -78,12 +84,15 @@ std::optional<TrainOptions> parse_command_line(int argc, const char* const* argv
   po::notify(values);
   if (values.contains("ranks")) options.ranks = values["ranks"].as<int>();
   if (values.contains("resume")) options.resume = values["resume"].as<std::string>();
+  options.data.format = data_format(values["data-format"].as<std::string>());
+  options.eval_data.format = options.data.format;
   require(!options.run.empty(), "--run needs a folder");
   require(options.steps >= 1, "--steps must be at least 1");
   require(!options.ranks || *options.ranks >= 1, "--ranks must be at least 1");
   require(options.save_every >= 0, "--save-every must not be negative");
   require(options.eval_every >= 0, "--eval-every must not be negative");
-  require(options.eval_every == 0 || !options.eval_data.empty(), "--eval-every needs --eval-data");
+  require(options.eval_every == 0 || !options.eval_data.files.empty(),
+          "--eval-every needs --eval-data");
   require(options.eval_batches >= 1, "--eval-batches must be at least 1");
   require(options.trace_step >= 0 && options.trace_step <= options.steps,
           "--trace-step must be between 1 and --steps");

@@ -6,13 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "tools/train/data_choice.h"
+
 namespace penstock::tools {
 
 struct TrainOptions {
-  std::string config;           // file
-  std::string model;            // NAME[:key=value,…], or a folder
-  std::string data;             // text file
-  std::string eval_data;        // text file; empty: no evaluation
+  std::string config;  // file
+  std::string model;   // NAME[:key=value,…], or a folder
+  DataChoice data;
+  DataChoice eval_data;         // no files: no evaluation
   std::int64_t eval_every = 0;  // steps; 0: only after the last
   int eval_batches = 8;         // micro batches per replica
   std::optional<int> ranks;     // of this process; none: pipeline.stages

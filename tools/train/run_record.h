@@ -1,30 +1,36 @@
 // What penstock-train keeps with each checkpoint, so that a run cannot go on with another model,
-// nor unnoticed with another text.
+// nor unnoticed with other data.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
+#include <vector>
 
-#include "model/zoo/gpt2.h"
+#include "tools/train/model_choice.h"
 
 namespace penstock::tools {
 
-struct TextFacts {
-  std::string file;  // as it was given
+struct DataFacts {
+  std::string files;  // as they were given
   std::uint64_t bytes = 0;
-  std::string checksum;  // xxh3
+  std::string checksum;  // xxh3 over each file's beginning and end, 32 MiB of each at most
 
   // "text.txt (8090 bytes, xxh3 0123456789abcdef)"
   std::string to_string() const;
 };
-TextFacts text_facts(const std::string& file, std::span<const std::uint8_t> text);
+// Throws InvalidArgument for a file that cannot be read.
+DataFacts data_facts(const std::vector<std::string>& files);
 
 struct RunRecord {
-  model::Gpt2Config model;
-  TextFacts data;
+  ModelConfig model;
+  DataFacts data;
 };
+
+// JSON, for people to read too.
+std::string model_text(const ModelConfig& config);
+// Whether a run of one may go on with the other: all but dropout is equal.
+bool same_model(const ModelConfig& a, const ModelConfig& b);
 
 // As the client state of a checkpoint, JSON, and back; nothing for that of another trainer. Throws
 // FileError when ours cannot be read.

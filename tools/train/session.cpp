@@ -5,13 +5,13 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/engine.h"
 #include "engine/run_folder.h"
 #include "engine/trace.h"
+#include "model/data/prefetch_source.h"
 #include "model/data/repeating_source.h"
-#include "model/data/text_source.h"
+#include "tools/train/data_choice.h"
 #include "tools/train/model_choice.h"
 #include "tools/train/run_record.h"
 
@@ -19,42 +19,36 @@ namespace penstock::tools {
 
 namespace {
 
-using Text = std::vector<std::uint8_t>;
-
-std::unique_ptr<model::DataSource> text_source(Text text, std::int64_t context,
-                                               std::optional<std::uint64_t> shuffle_seed) {
-  return std::make_unique<model::RepeatingSource>(
-      std::make_unique<model::TextSource>(std::move(text), context, shuffle_seed));
+// Pass after pass, read ahead in the background; shuffled when a seed is given.
+std::unique_ptr<model::DataSource> endless(const DataChoice& data, const ModelConfig& model,
+                                           std::optional<std::uint64_t> shuffle_seed) {
+  return std::make_unique<model::PrefetchSource>(
+      std::make_unique<model::RepeatingSource>(open_data(data, model, shuffle_seed)));
 }
 
 // The shapes of the weights do not tell, for example, the number of heads.
-void check_same_model(const std::string& tag, model::Gpt2Config saved,
-                      const model::Gpt2Config& mine) {
-  const std::string saved_text = model::gpt2_config_to_json(saved);
-  saved.dropout = mine.dropout;  // may change on the way
-  saved.attention_dropout = mine.attention_dropout;
-  if (saved == mine) return;
+void check_same_model(const std::string& tag, const ModelConfig& saved, const ModelConfig& mine) {
+  if (same_model(saved, mine)) return;
   throw tensor::InvalidArgument("[train] checkpoint " + tag +
-                                " is of another model; it was saved with\n" + saved_text +
-                                "\nbut --model is\n" + model::gpt2_config_to_json(mine));
+                                " is of another model; it was saved with\n" + model_text(saved) +
+                                "\nbut --model is\n" + model_text(mine));
 }
 
 class Session {
  public:
   Session(comm::World& world, const TrainOptions& options, const engine::Config& config,
-          tensor::Log& log, Text text)
+          tensor::Log& log)
       : world_(world),
         options_(options),
         log_(log),
         model_(choose_model(options.model)),
-        record_{model_.config, text_facts(options.data, text)},
+        record_{model_.config, data_facts(options.data.files)},
         checkpoints_(std::filesystem::path(options.run) / "checkpoints"),
-        engine_(world, model_.module, config,
-                text_source(std::move(text), model_.config.context, config.seed),
+        engine_(world, model_.module, config, endless(options.data, model_.config, config.seed),
                 {.log = &log, .total_steps = options.steps}) {
-    if (!options.eval_data.empty()) {
-      eval_source_ =
-          text_source(model::read_file(options.eval_data), model_.config.context, std::nullopt);
+    if (!options.export_weights.empty()) check_exportable(model_);
+    if (!options.eval_data.files.empty()) {
+      eval_source_ = endless(options.eval_data, model_.config, std::nullopt);
     }
   }
 
@@ -134,7 +128,7 @@ class Session {
     if (!saved) return;
     check_same_model(loaded.tag, saved->model, model_.config);
     if (saved->data.checksum == record_.data.checksum) return;
-    say("since " + loaded.tag + " was saved: the text was " + saved->data.to_string() + ", is " +
+    say("since " + loaded.tag + " was saved: the data were " + saved->data.to_string() + ", are " +
             record_.data.to_string(),
         tensor::LogLevel::kWarning);
   }
@@ -214,7 +208,7 @@ class Session {
 
 void train(comm::World& world, const TrainOptions& options, const engine::Config& config,
            tensor::Log& log) {
-  Session(world, options, config, log, model::read_file(options.data)).run();
+  Session(world, options, config, log).run();
 }
 
 }  // namespace penstock::tools
