@@ -56,8 +56,11 @@ void Executor::run_instruction(RankState& state, const Instruction& instruction)
 void Executor::fail(RankState& state, const Instruction& instruction, const std::exception& error) {
   comm::FailureCause cause;
   cause.rank = state.world.rank();
-  cause.stage = instruction.chunk.value < 0 ? state.schedule->stage_of(schedule::ChunkId(0)).value
-                                            : state.schedule->stage_of(instruction.chunk).value;
+  if (instruction.chunk.value >= 0) {
+    cause.stage = state.schedule->stage_of(instruction.chunk).value;
+  } else if (state.stages.size() == 1) {  // else it is of no stage alone
+    cause.stage = state.stage_ids().front().value;
+  }
   cause.instruction = schedule::to_text(instruction);
   cause.micro_batch = instruction.micro_batch.value;
   cause.message = error.what();

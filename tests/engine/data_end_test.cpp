@@ -224,17 +224,22 @@ TEST(DataEnd, SourcesThatDisagreeAreFound) {
    private:
     std::unique_ptr<model::DataSource> source_ = mlp_samples(64);
   };
-  const RunSpec run{.pipe = 3, .gas = 2};
-  const auto errors = on_ranks<std::string>(run.ranks(), [&](comm::World& world) {
-    std::unique_ptr<model::DataSource> source = std::make_unique<Shifted>();
-    if (world.rank() != 2) source = mlp_samples(64);
-    engine::Engine engine(world, mlp8(), config_of(run), std::move(source));
-    return thrown_by([&] { engine.train_batch(); });
-  });
-  EXPECT_TRUE(errors[2].starts_with("ExecutionError: ")) << errors[2];
-  for (const std::string& error : errors) {
-    EXPECT_NE(error.find("the labels of micro batch 0 belong to other samples"), std::string::npos)
-        << error;
+  for (const std::string pipeline :
+       {R"({"schedule": "1f1b"})", R"({"schedule": "zb1p", "chunks": 2})"}) {
+    SCOPED_TRACE(pipeline);
+    const RunSpec run{.pipe = 3, .gas = 2, .more = R"({"pipeline": )" + pipeline + "}"};
+    const auto errors = on_ranks<std::string>(run.ranks(), [&](comm::World& world) {
+      std::unique_ptr<model::DataSource> source = std::make_unique<Shifted>();
+      if (world.rank() != 2) source = mlp_samples(64);
+      engine::Engine engine(world, mlp8(), config_of(run), std::move(source));
+      return thrown_by([&] { engine.train_batch(); });
+    });
+    EXPECT_TRUE(errors[2].starts_with("ExecutionError: ")) << errors[2];
+    for (const std::string& error : errors) {
+      EXPECT_NE(error.find("the labels of micro batch 0 belong to other samples"),
+                std::string::npos)
+          << error;
+    }
   }
 }
 

@@ -55,6 +55,33 @@ TEST(Stage, UsesOfATieOnTwoStagesStartEqual) {
   EXPECT_EQ(second.slot_info()[scale.uses[0]].layer, 3);
 }
 
+TEST(Stage, BorrowsTiedWeightsOfAnEarlierStageOfTheRank) {
+  Context context = cpu();
+  Module module = tied_module();
+  module.layers[3] = tied_layer<Affine>("t", "Affine", nullptr, 3);
+  std::vector<std::unique_ptr<Stage>> stages;
+  stages.push_back(std::make_unique<Stage>(module, 0, 2, in_double(), context));
+  const std::int64_t first_bytes = context.allocator->counters()->live_bytes();
+  stages.push_back(std::make_unique<Stage>(module, 3, 4, in_double(), context, stages));
+  const Stage& borrower = *stages[1];
+  ASSERT_EQ(borrower.parameters().size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const StageParameter& held = stages[0]->parameters()[i];
+    const StageParameter& borrowed = borrower.parameters()[i];
+    EXPECT_EQ(borrowed.name, held.name);
+    EXPECT_FALSE(held.borrowed);
+    EXPECT_TRUE(borrowed.borrowed);
+    EXPECT_FALSE(borrower.owns(borrowed));
+    EXPECT_EQ(borrowed.parameter->value.raw(), held.parameter->value.raw());
+    EXPECT_NE(stages[1]->slots()[i].grad.raw(), stages[0]->slots()[i].grad.raw());
+  }
+  // Memory for gradients only: as much as the first stage has for weights, and for gradients.
+  EXPECT_EQ(context.allocator->counters()->live_bytes(), first_bytes / 2 * 3);
+  // Weights that are not tied are no one else's.
+  stages.push_back(std::make_unique<Stage>(module, 2, 3, in_double(), context, stages));
+  EXPECT_FALSE(stages[2]->parameters().front().borrowed);
+}
+
 TEST(Stage, RefusesTiesWhoseUsesDiffer) {
   Context context = cpu();
   Module module = tied_module();
