@@ -46,7 +46,7 @@ const std::vector<Vendor>& vendors() {
       {"POSIX",
        std::regex("unistd\\.h|fcntl\\.h|signal\\.h|sys/.*"),
        std::regex("-"),
-       {"tensor", "comm", "checkpoint", "engine"}},
+       {"tensor", "comm", "model/data", "checkpoint", "engine"}},
   };
   return kVendors;
 }
