@@ -43,14 +43,14 @@ std::string DataFacts::to_string() const {
 }
 
 DataFacts data_facts(const std::vector<std::string>& files) {
-  constexpr std::int64_t kEnd = 32 << 20;
+  constexpr std::int64_t kWhole = 64 << 20, kEnd = 1 << 20;
   DataFacts facts;
   checkpoint::Checksum checksum;
   for (const std::string& name : files) {
     const model::RangedFile file(name);
     facts.files += (facts.files.empty() ? "" : " ") + name;
     facts.bytes += static_cast<std::uint64_t>(file.size());
-    const std::int64_t head = std::min(file.size(), kEnd);
+    const std::int64_t head = file.size() <= kWhole ? file.size() : kEnd;
     add_range(checksum, file, 0, head);
     add_range(checksum, file, std::max(head, file.size() - kEnd), file.size());
   }

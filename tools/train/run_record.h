@@ -14,7 +14,7 @@ namespace penstock::tools {
 struct DataFacts {
   std::string files;  // as they were given
   std::uint64_t bytes = 0;
-  std::string checksum;  // xxh3 over each file's beginning and end, 32 MiB of each at most
+  std::string checksum;  // xxh3; of a file above 64 MiB, its first and its last MiB count
 
   // "text.txt (8090 bytes, xxh3 0123456789abcdef)"
   std::string to_string() const;
