@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/engine_state.h"
+#include "engine/streams.h"
 
 namespace penstock::engine {
 
@@ -98,6 +99,30 @@ const tensor::MemoryCounters& Engine::memory() const {
 }
 const FoundSchedule* Engine::found_schedule() const {
   return state_->found ? &*state_->found : nullptr;
+}
+RankMemory Engine::planned_memory(const model::MicroBatch& example) const {
+  const schedule::Schedule* const stream = state_->train_schedule.get();
+  const RankState& rank = *state_->rank;
+  return plan_memory(rank.module, state_->config, rank.bounds, std::span(&stream, 1), example)
+      .front();
+}
+RankMemory Engine::planned_eval_memory(const model::MicroBatch& example,
+                                       const EvalOptions& options) const {
+  const RankState& rank = *state_->rank;
+  const auto schedule =
+      make_eval_stream(rank.map, state_->eval_micro_batches(options), rank.pipe_rank);
+  const schedule::Schedule* const stream = schedule.get();
+  return plan_memory(rank.module, state_->config, rank.bounds, std::span(&stream, 1), example)
+      .front();
+}
+void Engine::measure_memory(SendTiming timing) {
+  if (state_->memory_meter != nullptr) state_->executor.remove_observer(*state_->memory_meter);
+  state_->memory_meter = std::make_unique<MemoryMeter>(*state_->rank, timing);
+  state_->executor.add_observer(*state_->memory_meter);
+}
+const MeasuredMemory& Engine::measured_memory() const {
+  static constexpr MeasuredMemory kNothing;
+  return state_->memory_meter == nullptr ? kNothing : state_->memory_meter->measured();
 }
 const std::string& Engine::startup_report() const {
   return state_->report;

@@ -28,6 +28,8 @@
 #include "engine/errors.h"
 #include "engine/executor.h"
 #include "engine/found_schedule.h"
+#include "engine/measured_memory.h"
+#include "engine/memory_plan.h"
 #include "engine/observer.h"
 #include "model/data_source.h"
 #include "model/module.h"
@@ -133,6 +135,15 @@ class Engine {
   const tensor::MemoryCounters& memory() const;
   // What pipeline.schedule "auto" runs since it was found; null before, and with other schedules.
   const FoundSchedule* found_schedule() const;
+  // What this rank will need for training, for micro batches shaped like the example, of which
+  // nothing but shapes and dtypes is looked at; and for an evaluation.
+  RankMemory planned_memory(const model::MicroBatch& example) const;
+  RankMemory planned_eval_memory(const model::MicroBatch& example,
+                                 const EvalOptions& options = {}) const;
+  // Measures pipe buffers in the streams from now on; begins anew when called again. Until the
+  // first call nothing is measured, and all is 0.
+  void measure_memory(SendTiming timing = SendTiming::kMeasured);
+  const MeasuredMemory& measured_memory() const;
   // Batch sizes; layers and parameters of every stage: the same text on all ranks.
   const std::string& startup_report() const;
 

@@ -11,6 +11,7 @@
 #include "engine/cost_meter.h"
 #include "engine/engine.h"
 #include "engine/found_schedule.h"
+#include "engine/memory_meter.h"
 #include "engine/rank_state.h"
 #include "engine/vote.h"
 #include "model/partition.h"
@@ -52,6 +53,8 @@ struct Engine::State {
   // Fills in the mean loss and this replica's losses, from the last stage.
   void share_losses();
   void progress_line(const TrainResult& result);
+  // Micro batches of an evaluation, per replica.
+  int eval_micro_batches(const EvalOptions& eval_options) const;
 
   // --- checkpoints (engine_checkpoint.cpp)
   void save(const std::filesystem::path& directory, const std::string& tag,
@@ -78,6 +81,7 @@ struct Engine::State {
   CostMeter meter;
   int probing_steps = 0;  // done before anything was found
   Executor executor;
+  std::unique_ptr<MemoryMeter> memory_meter;  // null: memory is not measured
   std::unique_ptr<model::DataSource> data;
   std::string report;
   std::string failure;         // not empty: a step failed half-way, and this engine is unusable

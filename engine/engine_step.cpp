@@ -63,9 +63,7 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
   run = {};
   run.training = false;
   run.rows = batch.train_micro_batch_size_per_gpu;
-  run.micro_batches = eval_options.micro_batches != 0
-                          ? eval_options.micro_batches
-                          : static_cast<int>(batch.gradient_accumulation_steps);
+  run.micro_batches = eval_micro_batches(eval_options);
   const std::int64_t position = rank->loads_data() ? source.position() : 0;
   try {
     prepare(CallKind::kEval, &source, position);
@@ -83,6 +81,11 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
     source.seek(position + run.rows * run.micro_batches * rank->comms.data().size());
   }
   return {run.mean_loss, std::move(run.losses)};
+}
+
+int Engine::State::eval_micro_batches(const EvalOptions& eval_options) const {
+  return eval_options.micro_batches != 0 ? eval_options.micro_batches
+                                         : static_cast<int>(batch.gradient_accumulation_steps);
 }
 
 void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64_t position) {

@@ -100,16 +100,20 @@ PipeBuffer& PipeBuffers::at(ChunkId chunk, MicroBatchId micro_batch, BufferId bu
   return result;
 }
 
+BufferId PipeBuffers::find(ChunkId chunk, MicroBatchId micro_batch) const {
+  return BufferId(chunks_[static_cast<std::size_t>(chunk.value)]
+                      .claimed[static_cast<std::size_t>(micro_batch.value)]);
+}
+
 PipeBuffer& PipeBuffers::holding(ChunkId chunk, MicroBatchId micro_batch) {
-  const std::int32_t buffer = chunks_[static_cast<std::size_t>(chunk.value)]
-                                  .claimed[static_cast<std::size_t>(micro_batch.value)];
-  if (buffer < 0) {
+  const BufferId buffer = find(chunk, micro_batch);
+  if (buffer.value < 0) {
     throw tensor::InternalError("[pipe buffers] no buffer of chunk " + std::to_string(chunk.value) +
                                 " was claimed for micro batch " +
                                 std::to_string(micro_batch.value) +
                                 ", which a neighbouring chunk of this rank expects there");
   }
-  return at(chunk, micro_batch, BufferId(buffer));
+  return at(chunk, micro_batch, buffer);
 }
 
 void PipeBuffers::finish() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/work.h"
+#include "engine/pipe_memory.h"
 #include "schedule/ids.h"
 #include "schedule/schedule.h"
 #include "tensor/tape.h"
@@ -23,7 +24,7 @@ struct PipeBuffer {
   std::vector<tensor::Tensor> outputs;
   std::vector<std::uint8_t> output_needs_grad;
   std::vector<tensor::Tensor> labels;
-  tensor::Tensor loss;
+  tensor::Tensor loss;                       // its shell
   std::vector<tensor::Tensor> output_grads;  // received
   std::vector<tensor::Tensor> input_grads;   // to send
   // Hash of the micro batch's sample ids, checked between the stages that load and all others.
@@ -47,6 +48,37 @@ struct PipeBuffer {
   void release();
 };
 
+// The parts of a pipe buffer that come and go together.
+enum class BufferPart : std::uint8_t {
+  kInputs,
+  kLabels,
+  kOutputs,
+  kTape,
+  kOutputGrads,
+  kInputGrads
+};
+inline constexpr std::size_t kNumBufferParts = 6;
+
+// Calls visit(part, holding, tensor) for each tensor that the buffer holds; weights, which the tape
+// refers to, among them. The same storage may come several times.
+template <class Visit>
+void for_each_tensor(const PipeBuffer& buffer, const Visit& visit) {
+  const auto all = [&visit](std::span<const tensor::Tensor> tensors, BufferPart part,
+                            Holding holding) {
+    for (const tensor::Tensor& tensor : tensors) {
+      if (tensor.defined()) visit(part, holding, tensor);
+    }
+  };
+  all(buffer.inputs, BufferPart::kInputs, Holding::kData);
+  all(buffer.labels, BufferPart::kLabels, Holding::kData);
+  all(buffer.outputs, BufferPart::kOutputs, Holding::kData);
+  all(buffer.output_grads, BufferPart::kOutputGrads, Holding::kGradients);
+  all(buffer.input_grads, BufferPart::kInputGrads, Holding::kGradients);
+  buffer.tape.for_each_tensor([&visit](const tensor::Tensor& tensor, bool is_gradient) {
+    visit(BufferPart::kTape, is_gradient ? Holding::kGradients : Holding::kTape, tensor);
+  });
+}
+
 // The buffers of all chunks of one rank, as many as its schedule says.
 class PipeBuffers {
  public:
@@ -63,6 +95,10 @@ class PipeBuffers {
   // The buffer of the chunk that holds the micro batch, whichever it is. Throws InternalError when
   // none does.
   PipeBuffer& holding(schedule::ChunkId chunk, schedule::MicroBatchId micro_batch);
+  // Which one that is; none if there is none.
+  schedule::BufferId find(schedule::ChunkId chunk, schedule::MicroBatchId micro_batch) const;
+  // The buffer, whatever it holds.
+  PipeBuffer& slot(schedule::ChunkId chunk, schedule::BufferId buffer);
   // Waits for every send and frees everything: the end of a stream.
   void finish();
   // Frees everything without waiting: after a failure.
@@ -74,8 +110,6 @@ class PipeBuffers {
     std::vector<std::unique_ptr<PipeBuffer>> buffers;
     std::vector<std::int32_t> claimed;  // by micro batch: the buffer claimed for it last, or -1
   };
-
-  PipeBuffer& slot(schedule::ChunkId chunk, schedule::BufferId buffer);
 
   std::vector<Chunk> chunks_;
 };

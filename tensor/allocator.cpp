@@ -16,9 +16,7 @@ void MemoryCounters::add(std::size_t bytes) noexcept {
   const std::int64_t now =
       live_.fetch_add(static_cast<std::int64_t>(bytes), std::memory_order_relaxed) +
       static_cast<std::int64_t>(bytes);
-  std::int64_t peak = peak_.load(std::memory_order_relaxed);
-  while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-  }
+  raise_peak(now);
 }
 
 void MemoryCounters::remove(std::size_t bytes) noexcept {
@@ -27,6 +25,12 @@ void MemoryCounters::remove(std::size_t bytes) noexcept {
 
 void MemoryCounters::reset_peak() noexcept {
   peak_.store(live_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+void MemoryCounters::raise_peak(std::int64_t bytes) noexcept {
+  std::int64_t peak = peak_.load(std::memory_order_relaxed);
+  while (bytes > peak && !peak_.compare_exchange_weak(peak, bytes, std::memory_order_relaxed)) {
+  }
 }
 
 namespace {

@@ -21,6 +21,8 @@ class MemoryCounters {
   std::int64_t peak_bytes() const noexcept { return peak_.load(std::memory_order_relaxed); }
   // Sets the peak to what is live now.
   void reset_peak() noexcept;
+  // Sets it to at least `bytes`: who has reset the peak for a while puts the earlier one back.
+  void raise_peak(std::int64_t bytes) noexcept;
 
  private:
   std::atomic<std::int64_t> live_{0};

@@ -127,6 +127,10 @@ class Tape {
   // Forgets everything; keeps the capacity of its lists, so steady state allocates nothing here.
   void reset();
   std::size_t num_nodes() const { return nodes_.size(); }
+  // Calls visit(tensor, is_gradient) for each tensor that the tape holds: those that operations
+  // saved, weights among them, and gradients on their way. The same tensor may come several times.
+  template <class Visit>
+  void for_each_tensor(const Visit& visit) const;
   // Names of the recorded operations, in order: for tests and messages.
   std::vector<const char*> node_names() const;
 
@@ -179,6 +183,17 @@ class Tape {
   std::uint32_t generation_;  // tells this life of the tape from earlier ones
   Pass pass_ = Pass::kBoth;
 };
+
+template <class Visit>
+void Tape::for_each_tensor(const Visit& visit) const {
+  const auto give = [&visit](const Tensor& tensor, bool is_gradient) {
+    if (tensor.defined()) visit(tensor, is_gradient);
+  };
+  for (const Saved& saved : saved_) give(saved.tensor, false);
+  for (const Value& value : values_) give(value.grad, true);
+  for (const Deferred& deferred : deferred_) give(deferred.grad, true);
+  for (const auto& [value, gradient] : more_seeds_) give(gradient, true);
+}
 
 // Opens a node on the context's tape, when it has one and any input needs a gradient; outputs
 // become known to the tape. Operations call this after computing their outputs:

@@ -1,0 +1,281 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/auto_schedule.h"
+#include "engine/batch_config.h"
+#include "engine/cuts.h"
+#include "engine/memory_replay.h"
+#include "engine/stage_profile.h"
+#include "engine/streams.h"
+#include "engine/update.h"
+#include "model/stage.h"
+
+namespace penstock::engine {
+
+namespace {
+
+using schedule::Opcode;
+using schedule::StageId;
+using tensor::Storage;
+using tensor::Tensor;
+
+std::vector<Tensor> shapes_of(std::span<const Tensor> tensors, const tensor::Context& context) {
+  std::vector<Tensor> result;
+  for (const Tensor& tensor : tensors) {
+    result.push_back(Tensor::empty(context, tensor.shape(), tensor.dtype()));
+  }
+  return result;
+}
+
+class Planner {
+ public:
+  Planner(const model::Module& module, const Config& config, std::span<const std::int64_t> bounds,
+          const schedule::Schedule& stream, const model::MicroBatch& example)
+      : module_(module),
+        config_(config),
+        bounds_(bounds),
+        map_(stream.stage_map()),
+        context_(tensor::make_meta_allocator()) {
+    build_stages();
+    context_.training = contains(stream, Opcode::kOptimizerStep) ||
+                        contains(stream, Opcode::kBackwardPass) ||
+                        contains(stream, Opcode::kBackwardInput);
+    profile_stages(example);
+  }
+
+  RankMemory plan(const schedule::Schedule& stream) const {
+    const auto& stages = stages_[static_cast<std::size_t>(stream.rank().value)];
+    RankMemory memory;
+    memory.pipe_buffers = MemoryReplay(stream, profiles_).run();
+    memory.workspace = workspace(stream);
+    count_weights(stages, memory);
+    if (context_.training && config_.optimizer) {
+      memory.optimizer = optimizer_bytes(stages);
+      memory.ties = tie_bytes(stream.rank());
+    }
+    return memory;
+  }
+
+ private:
+  using Stages = std::vector<std::unique_ptr<model::Stage>>;
+
+  void build_stages() {
+    const model::StageOptions options{.seed = config_.seed,
+                                      .frozen_patterns = config_.frozen_parameters};
+    stages_.resize(static_cast<std::size_t>(map_.num_ranks()));
+    for (int stage = 0; stage < map_.num_stages(); ++stage) {
+      const auto at = static_cast<std::size_t>(stage);
+      Stages& own = stages_[static_cast<std::size_t>(map_.rank_of(StageId(stage)).value)];
+      own.push_back(std::make_unique<model::Stage>(module_, bounds_[at], bounds_[at + 1], options,
+                                                   context_, own));
+    }
+  }
+
+  model::Stage& stage(StageId id) {
+    return *stages_[static_cast<std::size_t>(map_.rank_of(id).value)]
+                   [static_cast<std::size_t>(map_.chunk_of(id).value)];
+  }
+
+  void profile_stages(const model::MicroBatch& example) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(example.rows()));
+    std::iota(ids.begin(), ids.end(), std::int64_t{0});
+    context_.sample_ids = ids;
+    StageFeed feed;
+    feed.inputs = shapes_of(example.inputs, context_);
+    const int last = map_.num_stages() - 1;
+    for (int s = 0; s <= last; ++s) {
+      if (s == last) {
+        feed.labels = shapes_of(example.labels, context_);
+        feed.loss = module_.loss.get();
+        if (feed.loss == nullptr) {
+          throw tensor::InvalidArgument("the module has no loss; set Module::loss");
+        }
+      }
+      profiles_.push_back(profile_stage(stage(StageId(s)), context_, feed));
+      feed = {std::exchange(profiles_.back().outputs_sent, {}),
+              profiles_.back().output_needs_grad,
+              {},
+              nullptr};
+    }
+    context_.sample_ids = {};
+    widen_gradients();
+  }
+
+  // A gradient may come as a view into a larger storage, which counts whole.
+  void widen_gradients() {
+    for (std::size_t s = profiles_.size() - 1; s > 0; --s) {
+      const StageProfile& later = profiles_[s];
+      StageProfile& earlier = profiles_[s - 1];
+      for (std::size_t i = 0; i < earlier.output_grad_items.size(); ++i) {
+        std::int64_t& bytes = earlier.bytes[static_cast<std::size_t>(earlier.output_grad_items[i])];
+        for (const auto* items : {&later.input_grad_items, &later.split_input_grad_items}) {
+          bytes = std::max(bytes, later.bytes[static_cast<std::size_t>((*items)[i])]);
+        }
+      }
+    }
+  }
+
+  std::int64_t workspace(const schedule::Schedule& stream) const {
+    const bool full = contains(stream, Opcode::kBackwardPass);
+    const bool split = contains(stream, Opcode::kBackwardInput);
+    std::int64_t most = 0;
+    for (const StageId stage : map_.stages_of(stream.rank())) {
+      const StageProfile& profile = profiles_[static_cast<std::size_t>(stage.value)];
+      most = std::max(most, profile.forward_workspace);
+      if (full) most = std::max(most, profile.backward_workspace);
+      if (split) most = std::max(most, profile.split_backward_workspace);
+    }
+    return most;
+  }
+
+  static void count_weights(const Stages& stages, RankMemory& memory) {
+    std::unordered_set<const Storage*> seen;
+    const auto bytes_of = [&seen](const Tensor& tensor) {
+      const Storage* storage = tensor.storage().get();
+      return seen.insert(storage).second ? static_cast<std::int64_t>(storage->bytes()) : 0;
+    };
+    for (const auto& stage : stages) {
+      for (const model::StageParameter& parameter : stage->parameters()) {
+        memory.weights += bytes_of(parameter.parameter->value);
+      }
+      for (const tensor::GradSlot& slot : stage->slots()) memory.gradients += bytes_of(slot.grad);
+    }
+  }
+
+  std::int64_t optimizer_bytes(const Stages& stages) const {
+    Updater updater(config_, stages, context_);
+    std::int64_t bytes = 0;
+    for (const ParameterState& state : updater.states()) {
+      for (const Tensor& tensor : state.state) {
+        bytes += static_cast<std::int64_t>(tensor.storage()->bytes());
+      }
+    }
+    return bytes;
+  }
+
+  // What GradientReducer allocates: a part for each of the rank's uses to send, and what all
+  // members of the tie send.
+  std::int64_t tie_bytes(schedule::PipeRank rank) const {
+    std::map<std::string, std::map<int, std::int64_t>> uses;  // by key and rank
+    for (int stage = 0; stage < map_.num_stages(); ++stage) {
+      const auto at = static_cast<std::size_t>(stage);
+      for (std::int64_t layer = bounds_[at]; layer < bounds_[at + 1]; ++layer) {
+        const std::string& key = module_.layers[static_cast<std::size_t>(layer)].tie_key;
+        if (!key.empty()) ++uses[key][map_.rank_of(StageId(stage)).value];
+      }
+    }
+    std::int64_t bytes = 0;
+    for (const auto& [key, users] : uses) {
+      if (users.size() < 2 || !users.contains(rank.value)) continue;
+      std::int64_t most = 0;
+      for (const auto& [user, count] : users) most = std::max(most, count);
+      bytes += most * (1 + std::ssize(users)) * trained_bytes(rank, key);
+    }
+    return bytes;
+  }
+
+  // Of the trained weights of a tie, as far as this rank uses it.
+  std::int64_t trained_bytes(schedule::PipeRank rank, const std::string& key) const {
+    std::int64_t bytes = 0;
+    for (const auto& stage : stages_[static_cast<std::size_t>(rank.value)]) {
+      for (const model::StageParameter& parameter : stage->parameters()) {
+        if (parameter.tie_key != key || parameter.uses.empty() || parameter.borrowed) continue;
+        bytes += static_cast<std::int64_t>(parameter.parameter->value.nbytes());
+      }
+    }
+    return bytes;
+  }
+
+  const model::Module& module_;
+  const Config& config_;
+  std::span<const std::int64_t> bounds_;
+  schedule::StageMap map_;
+  model::Context context_;
+  std::vector<Stages> stages_;  // by rank, then chunk
+  std::vector<StageProfile> profiles_;
+};
+
+// "1,234.5 KiB" would hide what tests and people compare: bytes, in groups of three digits.
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto i = static_cast<std::ptrdiff_t>(text.size()) - 3; i > 0; i -= 3) {
+    text.insert(static_cast<std::size_t>(i), ",");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::int64_t RankMemory::total() const {
+  return pipe_buffers.total() + weights + gradients + optimizer + ties + workspace;
+}
+
+std::vector<RankMemory> plan_memory(const model::Module& module, const Config& config,
+                                    std::span<const std::int64_t> bounds,
+                                    std::span<const schedule::Schedule* const> streams,
+                                    const model::MicroBatch& example) {
+  std::vector<RankMemory> ranks;
+  if (streams.empty()) return ranks;
+  const Planner planner(module, config, bounds, *streams.front(), example);
+  for (const schedule::Schedule* stream : streams) ranks.push_back(planner.plan(*stream));
+  return ranks;
+}
+
+std::vector<RankMemory> plan_training(const model::Module& module, const Config& config, int ranks,
+                                      const model::MicroBatch& example) {
+  const BatchTriple batch =
+      resolve_batch(config.batch, data_parallel_size(ranks, config.pipeline.stages, 1));
+  const auto micro_batches = static_cast<int>(batch.gradient_accumulation_steps);
+  std::optional<FoundSchedule> found;
+  if (is_auto(config.pipeline) && !config.pipeline.cost_file.empty()) {
+    found = search_with_file(config.pipeline, micro_batches);
+  }
+  std::vector<std::unique_ptr<schedule::Schedule>> pipe;
+  std::vector<const schedule::Schedule*> streams;
+  for (int rank = 0; rank < config.pipeline.stages; ++rank) {
+    pipe.push_back(
+        make_train_stream(config.pipeline, nullptr, found, micro_batches, schedule::PipeRank(rank))
+            .schedule);
+    streams.push_back(pipe.back().get());
+  }
+  const model::Bounds bounds = cut_module(module, config, pipe.front()->stage_map());
+  return plan_memory(module, config, bounds, streams, example);
+}
+
+std::string to_text(std::span<const RankMemory> ranks) {
+  std::vector<std::vector<std::string>> rows = {{"rank", "weights", "gradients", "optimizer",
+                                                 "ties", "tape", "data", "pipe gradients",
+                                                 "in flight", "workspace", "total"}};
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const RankMemory& memory = ranks[rank];
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back(std::to_string(rank));
+    for (const std::int64_t bytes :
+         {memory.weights, memory.gradients, memory.optimizer, memory.ties,
+          memory.pipe_buffers[Holding::kTape], memory.pipe_buffers[Holding::kData],
+          memory.pipe_buffers[Holding::kGradients], memory.pipe_buffers[Holding::kInFlight],
+          memory.workspace, memory.total()}) {
+      row.push_back(grouped(bytes));
+    }
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    for (std::size_t column = 0; column < row.size(); ++column) {
+      std::size_t width = 0;
+      for (const auto& other : rows) width = std::max(width, other[column].size());
+      if (column > 0) text += "  ";
+      text += std::string(width - row[column].size(), ' ') + row[column];
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace penstock::engine
