@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,15 +44,23 @@ namespace penstock::engine {
 struct TrainResult {
   std::int64_t step = 0;  // of this batch, from 1
   double loss = 0.0;      // weighted mean over micro batches and replicas; the same on all ranks
+  double replica_loss = 0.0;         // weighted mean over the micro batches of this replica
   std::vector<double> micro_losses;  // of this replica, by micro batch; on every rank of its pipe
-  double grad_norm = 0.0;            // global, before clipping
-  bool skipped = false;              // the norm was not finite; nothing was updated
-  std::vector<double> lr;            // of each parameter group, as applied to this update
+  // The named extra losses (model::LossResult::extras), averaged as the loss is.
+  std::map<std::string, double> extras;
+  std::map<std::string, std::vector<double>> micro_extras;  // as micro_losses
+  double grad_norm = 0.0;                                   // global, before clipping
+  bool skipped = false;    // the norm was not finite; nothing was updated
+  std::vector<double> lr;  // of each parameter group, as applied to this update
 };
 
 struct EvalResult {
-  double loss = 0.0;                 // as in TrainResult
-  std::vector<double> micro_losses;  // of this replica; on every rank of its pipe
+  // As in TrainResult.
+  double loss = 0.0;
+  double replica_loss = 0.0;
+  std::vector<double> micro_losses;
+  std::map<std::string, double> extras;
+  std::map<std::string, std::vector<double>> micro_extras;
 };
 
 struct EvalOptions {

@@ -51,8 +51,11 @@ TrainResult Engine::State::train() {
   result.grad_norm = update.grad_norm;
   result.skipped = update.skipped;
   result.lr = update.lr;
-  result.loss = run.mean_loss;
-  result.micro_losses = std::move(run.losses);
+  result.loss = run.losses.mean();
+  result.replica_loss = run.losses.replica_mean();
+  result.micro_losses = run.losses.micro();
+  result.extras = run.losses.extras();
+  result.micro_extras = run.losses.micro_extras();
   progress_line(result);
   return result;
 }
@@ -80,7 +83,11 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
   if (rank->loads_data()) {
     source.seek(position + run.rows * run.micro_batches * rank->comms.data().size());
   }
-  return {run.mean_loss, std::move(run.losses)};
+  return {.loss = run.losses.mean(),
+          .replica_loss = run.losses.replica_mean(),
+          .micro_losses = run.losses.micro(),
+          .extras = run.losses.extras(),
+          .micro_extras = run.losses.micro_extras()};
 }
 
 int Engine::State::eval_micro_batches(const EvalOptions& eval_options) const {
@@ -118,7 +125,7 @@ void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64
   }
   vote(world, mine);
   run.number = ++batches;
-  run.losses.assign(static_cast<std::size_t>(run.micro_batches), 0.0);
+  run.losses.reset(run.micro_batches);
 }
 
 void Engine::State::weigh() {
@@ -128,11 +135,10 @@ void Engine::State::weigh() {
     tokens_per_sample = is_floating(first.dtype()) ? 0 : first.numel() / run.rows;
   }
   if (!rank->owns_last_stage()) return;
-  if (rank->module.loss == nullptr) {
-    throw tensor::InvalidArgument("the module has no loss; set Module::loss");
-  }
+  const model::Loss* loss = rank->module.loss.get();
   for (const model::MicroBatch& loaded : run.loaded) {
-    const double weight = rank->module.loss->weight(loaded.labels);
+    const double weight =
+        loss == nullptr ? static_cast<double>(loaded.rows()) : loss->weight(loaded.labels);
     if (!(weight >= 0.0 && std::isfinite(weight))) {
       throw tensor::InvalidArgument("the loss gave a micro batch the weight " +
                                     std::to_string(weight) + "; expected a finite weight >= 0");
@@ -179,29 +185,11 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
 
 void Engine::State::share_losses() {
   Batch& run = rank->batch;
-  comm::Communicator& pipe = rank->comms.pipe();
-  comm::Communicator& replicas = rank->comms.data();
-  // The mean first, then this replica's own losses.
-  std::vector<double> values(run.losses.size() + 1, 0.0);
   if (rank->owns_last_stage()) {
-    for (std::size_t m = 0; m < run.losses.size(); ++m) {
-      if (run.weights[m] > 0.0) values[0] += run.weights[m] * run.losses[m];
-      values[m + 1] = run.losses[m];
-    }
-    if (replicas.size() > 1) {
-      replicas.all_reduce_wait(std::span(values.data(), 1), comm::ReduceOp::kSum);
-    }
-    values[0] = run.total_weight > 0.0 ? values[0] / run.total_weight : 0.0;
+    run.losses.average(run.weights, run.total_weight, rank->comms.data());
   }
-  if (pipe.size() > 1) {
-    const auto count = static_cast<std::int64_t>(values.size());
-    const tensor::Tensor sent = tensor::Tensor::from<double>(rank->context, {count}, values);
-    const schedule::StageId last(rank->map.num_stages() - 1);
-    pipe.broadcast(sent, rank->map.rank_of(last).value).wait();
-    std::ranges::copy(sent.span<double>(), values.begin());
-  }
-  run.mean_loss = values[0];
-  run.losses.assign(values.begin() + 1, values.end());
+  const schedule::StageId last(rank->map.num_stages() - 1);
+  run.losses.broadcast(rank->context, rank->comms.pipe(), rank->map.rank_of(last).value);
 }
 
 }  // namespace penstock::engine

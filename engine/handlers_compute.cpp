@@ -74,10 +74,10 @@ void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instructi
   PipeBuffer& buffer = buffer_with_inputs(state, instruction);
   set_micro_batch(state, instruction.micro_batch.value);
   const bool last = state.schedule->is_last_stage(instruction.chunk);
-  const tensor::Tensor loss = run_forward(state.stage(instruction.chunk), state.context, buffer,
-                                          last ? state.module.loss.get() : nullptr);
-  if (!last) return;
-  state.batch.losses[static_cast<std::size_t>(instruction.micro_batch.value)] = loss.item();
+  const ModelEnd end{.loss = state.module.loss.get()};
+  const model::LossResult result =
+      run_forward(state.stage(instruction.chunk), state.context, buffer, last ? &end : nullptr);
+  if (last) state.batch.losses.record(instruction.micro_batch.value, result);
 }
 
 template <>

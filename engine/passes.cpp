@@ -1,5 +1,6 @@
 #include "engine/passes.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,23 +13,35 @@ namespace {
 
 using tensor::Tensor;
 
+bool is_loss(const Tensor& value) {
+  return value.defined() && value.numel() == 1 &&
+         (value.dtype() == tensor::DType::kF32 || value.dtype() == tensor::DType::kF64);
+}
+
+// The loss of a model that has no loss function.
+model::LossResult output_as_loss(std::span<const Tensor> outputs) {
+  if (outputs.size() == 1 && is_loss(outputs[0])) return {outputs[0], {}};
+  std::string got;
+  for (const Tensor& output : outputs) got += (got.empty() ? "" : ", ") + output.to_string();
+  throw tensor::InvalidArgument(
+      "[loss] the module has no loss, so its last layer must give one: expected one scalar of f32 "
+      "or f64, got " +
+      std::to_string(outputs.size()) + (outputs.size() == 1 ? " output: " : " outputs: ") + got +
+      "; set Module::loss, or change the last layer");
+}
+
 // Computes the loss of a micro batch, and leaves its shell in the buffer.
-Tensor run_loss(const model::Loss& loss, model::Context& context, PipeBuffer& buffer,
-                std::span<const Tensor> outputs) {
-  model::LossResult result = loss.forward(context, outputs, buffer.labels);
-  if (!result.extras.empty()) {
-    throw tensor::Unsupported("[loss] named extra losses are not supported; got \"" +
-                              result.extras.front().first + "\"");
-  }
-  const Tensor& value = result.loss;
-  if (!value.defined() || value.numel() != 1 ||
-      (value.dtype() != tensor::DType::kF32 && value.dtype() != tensor::DType::kF64)) {
+model::LossResult run_loss(const model::Loss* loss, model::Context& context, PipeBuffer& buffer,
+                           std::span<const Tensor> outputs) {
+  model::LossResult result =
+      loss == nullptr ? output_as_loss(outputs) : loss->forward(context, outputs, buffer.labels);
+  if (!is_loss(result.loss)) {
     throw tensor::InvalidArgument("[loss] expected a scalar of f32 or f64, got " +
-                                  value.to_string());
+                                  result.loss.to_string());
   }
-  buffer.loss = value.shell();
+  buffer.loss = result.loss.shell();
   buffer.labels.clear();
-  return std::move(result.loss);
+  return result;
 }
 
 void keep_outputs(PipeBuffer& buffer, std::vector<Tensor> outputs, bool training) {
@@ -74,21 +87,21 @@ void collect_input_grads(model::Context& context, PipeBuffer& buffer) {
 
 }  // namespace
 
-Tensor run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
-                   const model::Loss* loss) {
+model::LossResult run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
+                              const ModelEnd* end) {
   const bool training = context.training;
   context.tape = training ? &buffer.tape : nullptr;
   std::vector<Tensor> outputs = stage.forward(context, buffer.inputs, training);
-  Tensor value;
-  if (loss != nullptr) {
-    value = run_loss(*loss, context, buffer, outputs);
+  model::LossResult result;
+  if (end != nullptr) {
+    result = run_loss(end->loss, context, buffer, outputs);
   } else {
     keep_outputs(buffer, std::move(outputs), training);
   }
   context.tape = nullptr;
   // What backward needs of the inputs is on the tape; their shapes serve for missing gradients.
   for (Tensor& input : buffer.inputs) input = input.shell();
-  return value;
+  return result;
 }
 
 void run_backward(model::Context& context, PipeBuffer& buffer, std::optional<double> loss_scale,

@@ -11,12 +11,17 @@
 
 namespace penstock::engine {
 
-// Runs a stage on the buffer's inputs, whose shells stay. With a loss (the last stage) the result
-// is its value, whose shell stays; else the outputs stay in the buffer, and the result is
-// undefined. context.training says whether a tape is wanted. Throws what layers throw, and
-// InvalidArgument for a loss that is not a scalar.
-tensor::Tensor run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
-                           const model::Loss* loss);
+// What the last stage of the model does with its outputs.
+struct ModelEnd {
+  const model::Loss* loss = nullptr;  // null: the one output is the loss
+};
+
+// Runs a stage on the buffer's inputs, whose shells stay. With an end (the last stage) the result
+// is the loss, whose shell stays; else the outputs stay in the buffer, and the result is empty.
+// context.training says whether a tape is wanted. Throws what layers throw, and InvalidArgument for
+// a loss that is not a scalar.
+model::LossResult run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
+                              const ModelEnd* end);
 
 // The tape's part of a backward pass: Tape::backward or Tape::backward_input.
 using TapePass = void (tensor::Tape::*)(tensor::Context&);

@@ -12,6 +12,7 @@
 #include "comm/grid.h"
 #include "comm/world.h"
 #include "engine/gradients.h"
+#include "engine/loss_table.h"
 #include "engine/pipe_buffers.h"
 #include "engine/update.h"
 #include "model/context.h"
@@ -32,10 +33,9 @@ struct Batch {
   int micro_batches = 0;                  // of this replica
   std::vector<model::MicroBatch> loaded;  // by micro batch; empty on ranks that load nothing
   std::vector<double> weights;            // by micro batch; where the last stage is
-  // By micro batch. Where the last stage is as they come; on every rank once the stream is over.
-  std::vector<double> losses;
-  double mean_loss = 0.0;     // over micro batches and replicas, once it is over
-  double total_weight = 0.0;  // over micro batches and replicas; where the last stage is
+  double total_weight = 0.0;              // over micro batches and replicas; as weights
+  // Where the last stage is as they come; on every rank once the stream is over.
+  LossTable losses;
 };
 
 struct RankState {

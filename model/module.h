@@ -45,7 +45,9 @@ LayerSpec tied_layer(std::string key, std::string type, TiedForward forward, Arg
 
 struct Module {
   std::vector<LayerSpec> layers;
-  std::shared_ptr<const Loss> loss;  // shared: stateless, and serves ranks on several threads
+  // Shared: stateless, and serves ranks on several threads. Null: the last layer's only output is
+  // the loss, a scalar.
+  std::shared_ptr<const Loss> loss;
 };
 
 // "layer 3 (Linear)": how messages name a layer.
