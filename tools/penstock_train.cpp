@@ -12,6 +12,7 @@
 #include "engine/config.h"
 #include "tools/console_log.h"
 #include "tools/train/options.h"
+#include "tools/train/plan.h"
 #include "tools/train/session.h"
 
 namespace {
@@ -76,6 +77,16 @@ int run(int argc, char** argv) {
   const std::optional<tools::TrainOptions> options = tools::parse_command_line(argc, argv);
   if (!options) return 0;
   const engine::Config config = engine::load_config_file(options->config, options->overrides);
+  if (options->plan) {
+    if (launched_ranks() > 1) {
+      throw std::invalid_argument(
+          "--plan is for one process, whatever the grid; the launcher "
+          "started " +
+          std::to_string(launched_ranks()));
+    }
+    std::cout << tools::describe_plan(*options, config);
+    return 0;
+  }
   const std::unique_ptr<tensor::Log> log = tools::make_console_log(options->verbose);
   if (use_mpi(config)) return run_under_mpi(*options, config, *log);
   comm::run_local(options->ranks.value_or(config.pipeline.stages),

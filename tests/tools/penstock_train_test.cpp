@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -163,6 +164,40 @@ TEST_F(PenstockTrain, ExportsWeightsThatAnotherRunStartsFrom) {
   // A model that starts from its seed is another.
   ASSERT_EQ(train("--steps 1 --run " + in("c") + " --export " + in("fresh")).status, 0);
   EXPECT_NE(text_of(folder_ / "fresh" / "model.safetensors"), weights);
+}
+
+// The cells of a line, numbers without their commas.
+std::vector<std::string> cells_of(std::string line) {
+  std::erase(line, ',');
+  std::istringstream in(line);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+TEST_F(PenstockTrain, PlansTheMemoryOfAnyGridWithoutTraining) {
+  const ToolResult planned = train("--plan --ranks 8 --set pipeline.stages=4 --run " + in("run"));
+  ASSERT_EQ(planned.status, 0) << planned.err;
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  std::istringstream out(planned.out);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  ASSERT_GE(lines.size(), 7U) << planned.out;
+  EXPECT_EQ(lines[0], "grid: pipe 4 x data 2; 1f1b, 4 micro batches of 2 samples");
+  std::int64_t weights = 0;
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    const std::vector<std::string> cells = cells_of(lines[3 + rank]);
+    ASSERT_EQ(cells.size(), 11U) << planned.out;
+    EXPECT_EQ(cells[0], std::to_string(rank));
+    std::int64_t total = 0;
+    for (std::size_t i = 1; i + 1 < cells.size(); ++i) total += std::stoll(cells[i]);
+    EXPECT_EQ(std::stoll(cells.back()), total) << lines[3 + rank];
+    weights += std::stoll(cells[1]);
+  }
+  // Two blocks of 12 C² + 13 C, tables of 256 and 16 rows, one of them on two ranks, the last norm.
+  constexpr std::int64_t kWidth = 16;
+  constexpr std::int64_t kParameters =
+      2 * (12 * kWidth * kWidth + 13 * kWidth) + (2 * 256 + 16) * kWidth + 2 * kWidth;
+  EXPECT_GE(weights, kParameters * 4);
+  EXPECT_LE(weights, kParameters * 4 + 30 * 256);  // tensors begin at multiples of 256 bytes
 }
 
 #ifdef PENSTOCK_MPIRUN

@@ -62,6 +62,9 @@ po::options_description describe(TrainOptions& options) {
       "the step to trace (default: the last)");
   add("export", po::value(&options.export_weights)->value_name("FOLDER"),
       "write the weights as model.safetensors with Hugging Face's names, and config.json");
+  add("plan", po::bool_switch(&options.plan),
+      "print how many bytes each rank would need, and train nothing; one process is enough for any "
+      "grid");
   add("verbose,v", po::bool_switch(&options.verbose), "log more");
   return all;
 }
