@@ -93,16 +93,13 @@ class Planner {
     for (int s = 0; s <= last; ++s) {
       if (s == last) {
         feed.labels = shapes_of(example.labels, context_);
-        feed.loss = module_.loss.get();
-        if (feed.loss == nullptr) {
-          throw tensor::InvalidArgument("the module has no loss; set Module::loss");
-        }
+        feed.end = ModelEnd{.loss = module_.loss.get()};
       }
       profiles_.push_back(profile_stage(stage(StageId(s)), context_, feed));
-      feed = {std::exchange(profiles_.back().outputs_sent, {}),
-              profiles_.back().output_needs_grad,
-              {},
-              nullptr};
+      feed = {.inputs = std::exchange(profiles_.back().outputs_sent, {}),
+              .needs_grad = profiles_.back().output_needs_grad,
+              .labels = {},
+              .end = std::nullopt};
     }
     context_.sample_ids = {};
     widen_gradients();

@@ -6,7 +6,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "engine/passes.h"
 #include "engine/pipe_buffers.h"
 
 namespace penstock::engine {
@@ -130,7 +129,7 @@ class Profiler {
     StageProfile::Part held = items_->part(*buffer_, BufferPart::kInputs);
     StageProfile::Part labels = items_->part(*buffer_, BufferPart::kLabels);
     measure(profile_.forward_workspace,
-            [&] { run_forward(stage_, context_, *buffer_, feed_.loss); });
+            [&] { run_forward(stage_, context_, *buffer_, feed_.end ? &*feed_.end : nullptr); });
     StageProfile::Part outputs = items_->part(*buffer_, BufferPart::kOutputs);
     StageProfile::Part tape = items_->part(*buffer_, BufferPart::kTape);
     std::vector<int> sent;
@@ -165,8 +164,7 @@ class Profiler {
   }
 
   void backward(std::int64_t& workspace, TapePass pass) {
-    const std::optional<double> scale =
-        feed_.loss == nullptr ? std::nullopt : std::optional<double>(1.0);
+    const std::optional<double> scale = feed_.end ? std::optional<double>(1.0) : std::nullopt;
     measure(workspace, [&] { run_backward(context_, *buffer_, scale, pass); });
   }
 

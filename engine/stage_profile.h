@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "engine/passes.h"
 #include "engine/pipe_memory.h"
 #include "model/context.h"
-#include "model/loss.h"
 #include "model/stage.h"
 
 namespace penstock::engine {
@@ -17,7 +18,7 @@ struct StageFeed {
   std::vector<tensor::Tensor> inputs;    // of the stage before, or of the data source
   std::vector<std::uint8_t> needs_grad;  // of inputs; empty: none, as they are loaded
   std::vector<tensor::Tensor> labels;    // of the last stage
-  const model::Loss* loss = nullptr;     // of the last stage
+  std::optional<ModelEnd> end;           // of the last stage
 };
 
 // Storages are numbered; the numbers of received, loaded, saved and sent ones, and those of
