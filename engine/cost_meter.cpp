@@ -59,8 +59,9 @@ PassSeconds CostMeter::seconds(schedule::ChunkId chunk) const {
 }
 
 schedule::Costs gather_costs(const CostMeter& meter, const schedule::Schedule& schedule,
-                             comm::Communicator& pipe, comm::Communicator& replicas) {
-  constexpr std::size_t kFields = 3;
+                             comm::Communicator& pipe, comm::Communicator& replicas,
+                             std::span<const StageBytes> bytes) {
+  constexpr std::size_t kFields = 5;
   std::vector<double> values(static_cast<std::size_t>(schedule.num_stages()) * kFields, 0.0);
   for (int chunk = 0; chunk < schedule.num_chunks(); ++chunk) {
     const schedule::ChunkId id(chunk);
@@ -70,6 +71,9 @@ schedule::Costs gather_costs(const CostMeter& meter, const schedule::Schedule& s
     values[at] = seconds.forward;
     values[at + 1] = split ? seconds.backward_input : seconds.backward / 2;
     values[at + 2] = split ? seconds.backward_weight : seconds.backward / 2;
+    if (bytes.empty()) continue;
+    values[at + 3] = bytes[static_cast<std::size_t>(chunk)].activation;
+    values[at + 4] = bytes[static_cast<std::size_t>(chunk)].message;
   }
   // Every stage has one owner in a pipe, so this sum only adds zeros to its values.
   if (pipe.size() > 1) pipe.all_reduce_wait(std::span(values), comm::ReduceOp::kSum);
@@ -80,6 +84,8 @@ schedule::Costs gather_costs(const CostMeter& meter, const schedule::Schedule& s
     stage.forward = values[at] / replicas.size();
     stage.backward_input = values[at + 1] / replicas.size();
     stage.backward_weight = values[at + 2] / replicas.size();
+    stage.activation_bytes = values[at + 3] / replicas.size();
+    stage.message_bytes = values[at + 4] / replicas.size();
     costs.stages.push_back(stage);
   }
   return costs;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <span>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -40,11 +41,18 @@ class CostMeter final : public Observer {
   std::vector<Samples> chunks_;
 };
 
-// The costs of all stages, the same on every rank: each stage's times come from its owner, as the
+// What a stage keeps of a micro batch for its backward, and what it sends on.
+struct StageBytes {
+  double activation = 0.0;
+  double message = 0.0;
+};
+
+// The costs of all stages, the same on every rank: each stage's figures come from its owner, as the
 // mean over replicas. A stage that ran only full backwards gets half of their time for each part;
-// the simulator adds them up again. Transfers cost nothing. Collective over both communicators;
-// `schedule` says which stages this rank has.
+// the simulator adds them up again. Transfers take no time. `bytes` is by chunk; empty: bytes are
+// 0. Collective over both communicators; `schedule` says which stages this rank has.
 schedule::Costs gather_costs(const CostMeter& meter, const schedule::Schedule& schedule,
-                             comm::Communicator& pipe, comm::Communicator& replicas);
+                             comm::Communicator& pipe, comm::Communicator& replicas,
+                             std::span<const StageBytes> bytes = {});
 
 }  // namespace penstock::engine

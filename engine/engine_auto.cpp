@@ -21,18 +21,23 @@ constexpr int kMeasuredSteps = 2;
 void Engine::State::begin_probing() {
   if (!is_auto(config.pipeline) || found) return;
   if (probing_steps == kUnmeasuredSteps + kMeasuredSteps) return find_schedule();
-  if (probing_steps >= kUnmeasuredSteps) executor.add_observer(meter);
+  if (probing_steps >= kUnmeasuredSteps) {
+    executor.add_observer(meter);
+    if (activations == nullptr) activations = std::make_unique<ActivationMeter>(*rank);
+    executor.add_observer(*activations);
+  }
 }
 
 void Engine::State::end_probing() {
   if (!is_auto(config.pipeline) || found) return;
   executor.remove_observer(meter);
+  if (activations != nullptr) executor.remove_observer(*activations);
   ++probing_steps;
 }
 
 void Engine::State::find_schedule() {
-  const schedule::Costs costs =
-      rounded(gather_costs(meter, *train_schedule, rank->comms.pipe(), rank->comms.data()));
+  const schedule::Costs costs = rounded(gather_costs(meter, *train_schedule, rank->comms.pipe(),
+                                                     rank->comms.data(), activations->bytes()));
   found = search_together(world, config.pipeline, rank->map,
                           static_cast<int>(batch.gradient_accumulation_steps), costs);
   adopt_schedule();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/activation_meter.h"
 #include "engine/cost_meter.h"
 #include "engine/engine.h"
 #include "engine/found_schedule.h"
@@ -79,6 +80,7 @@ struct Engine::State {
   std::unique_ptr<schedule::Schedule> eval_schedule;  // of the last eval_batch
   std::optional<FoundSchedule> found;                 // by pipeline.schedule "auto"
   CostMeter meter;
+  std::unique_ptr<ActivationMeter> activations;  // while it measures
   int probing_steps = 0;  // done before anything was found
   Executor executor;
   std::unique_ptr<MemoryMeter> memory_meter;  // null: memory is not measured
