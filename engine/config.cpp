@@ -20,6 +20,24 @@ std::vector<double> OptimizerConfig::group_lrs() const {
   return lrs;
 }
 
+namespace {
+
+// Breakdowns come with the progress lines.
+void add_reports_without_effect(Config& config) {
+  if (config.steps_per_print) return;
+  const bool monitored = config.csv_monitor.enabled || config.tensorboard.enabled;
+  if (config.wall_clock_breakdown && !monitored) {
+    config.without_effect.push_back(
+        "wall_clock_breakdown: shown with the progress lines and by monitors; set steps_per_print");
+  }
+  if (config.memory_breakdown) {
+    config.without_effect.push_back(
+        "memory_breakdown: shown with the progress lines; set steps_per_print");
+  }
+}
+
+}  // namespace
+
 bool Config::operator==(const Config&) const = default;
 
 Config parse_config(std::string_view json_text, std::string_view origin,
@@ -33,6 +51,7 @@ Config parse_config(std::string_view json_text, std::string_view origin,
   if (cycle && cycle->cycle_momentum && config.optimizer->kind == model::OptimizerKind::kSgd) {
     config.without_effect.push_back("scheduler.params.cycle_momentum: SGD has no betas");
   }
+  add_reports_without_effect(config);
   config.canonical_text = canonical_json(root);
   return config;
 }

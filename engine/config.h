@@ -14,6 +14,7 @@
 #include "engine/config_error.h"
 #include "engine/lr_schedule_config.h"
 #include "model/optimizer.h"
+#include "tensor/log.h"
 
 namespace penstock::engine {
 
@@ -69,6 +70,14 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
+// Of csv_monitor and tensorboard.
+struct MonitorConfig {
+  bool enabled = false;
+  std::string output_path;  // the files lie in output_path / job_name
+  std::string job_name = "DeepSpeedJobName";
+  bool operator==(const MonitorConfig&) const = default;
+};
+
 enum class NonFiniteGradients { kSkip, kStop };
 
 struct Config {
@@ -82,7 +91,12 @@ struct Config {
   CheckpointConfig checkpoint;
   std::vector<std::string> frozen_parameters;  // regular expressions, found anywhere in the name
   std::optional<std::int64_t> steps_per_print;
-  std::optional<int> threads_per_rank;  // none: cores ÷ ranks on the host
+  MonitorConfig csv_monitor, tensorboard;
+  bool wall_clock_breakdown = false;
+  bool memory_breakdown = false;
+  bool dump_state = false;
+  tensor::LogLevel log_level = tensor::LogLevel::kDebug;  // the engine writes no event below it
+  std::optional<int> threads_per_rank;                    // none: cores ÷ ranks on the host
   std::uint64_t seed = 1234;
 
   // "key: why" for each key that was given and has no effect; to be listed once at start.

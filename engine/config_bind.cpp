@@ -87,6 +87,33 @@ CommunicationConfig bind_communication(const JsonValue& root) {
   return communication;
 }
 
+MonitorConfig bind_monitor(const JsonValue& root, const std::string& prefix) {
+  const SectionReader section(root, prefix);
+  MonitorConfig monitor;
+  section.read("enabled", monitor.enabled);
+  section.read("output_path", monitor.output_path);
+  section.read("job_name", monitor.job_name);
+  return monitor;
+}
+
+void bind_reports(const JsonValue& root, Config& config) {
+  using tensor::LogLevel;
+  const SectionReader top(root);
+  top.read("steps_per_print", config.steps_per_print);
+  config.csv_monitor = bind_monitor(root, "csv_monitor.");
+  config.tensorboard = bind_monitor(root, "tensorboard.");
+  top.read("wall_clock_breakdown", config.wall_clock_breakdown);
+  top.read("memory_breakdown", config.memory_breakdown);
+  top.read("dump_state", config.dump_state);
+  top.read_choice("log_level", config.log_level,
+                  {{"debug", LogLevel::kDebug},
+                   {"info", LogLevel::kInfo},
+                   {"warning", LogLevel::kWarning},
+                   {"warn", LogLevel::kWarning},
+                   {"error", LogLevel::kError},
+                   {"critical", LogLevel::kError}});
+}
+
 }  // namespace
 
 void SectionReader::read(std::string_view key, bool& out) const {
@@ -155,7 +182,7 @@ Config bind_config(const JsonValue& root) {
   top.read("checkpoint.keep_last", config.checkpoint.keep_last);
   top.read("checkpoint.timeout_seconds", config.checkpoint.timeout_seconds);
   top.read("frozen_parameters", config.frozen_parameters);
-  top.read("steps_per_print", config.steps_per_print);
+  bind_reports(root, config);
   top.read("threads_per_rank", config.threads_per_rank);
   if (const JsonValue* seed = top.find("seed")) {
     config.seed = static_cast<std::uint64_t>(*seed->as_int());

@@ -4,21 +4,59 @@ namespace penstock::engine {
 
 namespace {
 
-constexpr std::string_view kNoMonitor = "the run folder's losses.csv and trace are what is written";
-constexpr std::string_view kMonitorOff = "belongs to a monitor that is off";
-constexpr std::string_view kNoTimers = "a trace of a step shows where its time goes";
+constexpr std::string_view kFolder =
+    "The files lie in the folder output_path/job_name, which is made; a relative one begins where "
+    "rank 0 was started.";
+constexpr std::string_view kJobName = "The last part of that folder; another one for each run.";
 
 constexpr KeyRow kMonitorRows[] = {
-    off_only("tensorboard.enabled", kBool | kAuto, "false", any(), kNoMonitor),
-    hint("tensorboard.output_path", kString | kAuto, "\"\"", any(), kMonitorOff),
-    hint("tensorboard.job_name", kString | kAuto, "\"DeepSpeedJobName\"", any(), kMonitorOff),
-    off_only("csv_monitor.enabled", kBool | kAuto, "false", any(), kNoMonitor),
-    hint("csv_monitor.output_path", kString | kAuto, "\"\"", any(), kMonitorOff),
-    hint("csv_monitor.job_name", kString | kAuto, "\"DeepSpeedJobName\"", any(), kMonitorOff),
-    off_only("wall_clock_breakdown", kBool, "false", any(), kNoTimers),
-    off_only("memory_breakdown", kBool, "false", any(), "memory is not reported per step"),
-    off_only("dump_state", kBool, "false", any(), "the start-up report shows the engine's state"),
+    supported(
+        "steps_per_print", kInt, "", at_least(1),
+        "A progress line every so many steps, with the samples per second since the last line "
+        "and, in brackets, over the run; time outside `train_batch` and the first two steps "
+        "do not count. Left out: none."),
+    supported("wall_clock_breakdown", kBool, "false", any(),
+              "With each progress line, where the time went since the last one: means in "
+              "milliseconds, of a pass and of a step, one rank of each stage (that of the first "
+              "replica). With each point of a monitor, the times of that step on rank 0."),
+    supported("memory_breakdown", kBool, "false", any(),
+              "With each progress line, the tensors of one rank of each stage: what lives now, for "
+              "what, and the most that ever lived."),
+    supported("dump_state", kBool, "false", any(),
+              "At the start, the whole configuration, and all layers with their stages."),
+    supported("log_level", kString, "", one_of("debug|info|warning|warn|error|critical"),
+              "The engine writes no event of a lower level to the trainer's log; critical is "
+              "error. Left out: all are written."),
+    supported(
+        "csv_monitor.enabled", kBool | kAuto, "false", any(),
+        "One CSV file per metric: `Train/Samples/lr` in `Train_Samples_lr.csv` with the header "
+        "`step,lr`."),
+    supported("csv_monitor.output_path", kString | kAuto, "\"\"", any(), kFolder),
+    supported("csv_monitor.job_name", kString | kAuto, "\"DeepSpeedJobName\"", any(), kJobName),
+    supported("tensorboard.enabled", kBool | kAuto, "false", any(),
+              "Event files for TensorBoard's scalars: `tensorboard --logdir output_path`."),
+    supported("tensorboard.output_path", kString | kAuto, "\"\"", any(), kFolder),
+    supported("tensorboard.job_name", kString | kAuto, "\"DeepSpeedJobName\"", any(), kJobName),
 };
+
+constexpr std::string_view kMonitorIntro =
+    "A monitor writes on rank 0, over the number of samples trained on: "
+    "`Train/Samples/train_loss`, "
+    "`lr` (of the last parameter group) and `grad_norm` after each step, `eval_loss` after each "
+    "`eval_batch`; with them `train_loss_NAME` and `eval_loss_NAME` for each named extra loss; "
+    "with "
+    "`wall_clock_breakdown` also `elapsed_time_ms_forward`, `_backward`, `_backward_inner`, "
+    "`_backward_allreduce` and `_step`.\n"
+    "\n"
+    "A series never goes back. A run that begins at *S* samples, 0 or those of the checkpoint that "
+    "was loaded, ends what an earlier run wrote into the same folder at *S*: the CSV files lose "
+    "their later points and go on (the whole file stays as `.csv.old`); TensorBoard gets a new "
+    "file "
+    "with a mark from which it drops the later points of the older ones.\n"
+    "\n"
+    "A folder that cannot be made or written is an error before the first step. When a monitor "
+    "cannot write later, a full disk say, a warning in the log names the file, training goes on, "
+    "and each later point is tried again; no half of a point stays in a file.";
 
 constexpr std::string_view kOutOfScope = "not part of Penstock";
 
@@ -44,7 +82,7 @@ constexpr KeyRow kOtherRows[] = {
 }  // namespace
 
 KeyChapter monitor_keys() {
-  return {"Monitors and reports", "", kMonitorRows};
+  return {"Monitors and reports", kMonitorIntro, kMonitorRows};
 }
 
 KeyChapter other_keys() {

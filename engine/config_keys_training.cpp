@@ -24,8 +24,6 @@ constexpr KeyRow kRows[] = {
     supported("seed", kInt, "1234", at_least(0),
               "Seed of initial weights, dropout and data order, whatever the grid. Penstock "
               "only."),
-    supported("steps_per_print", kInt, "", at_least(1),
-              "A progress line every so many steps; left out: none."),
     off_only("gradient_allreduce_op", kString, "\"mean\"", one_of("mean", "sum"),
              "gradients are averaged by the weights of their micro batches"),
     off_only("prescale_gradients", kBool, "false", any(),
@@ -40,8 +38,6 @@ constexpr KeyRow kRows[] = {
          "a step runs only when all its micro batches are there; what the data source still holds "
          "at its end is never half used"),
     hint("vocabulary_size", kInt, "", at_least(1), "the model states its own vocabulary"),
-    hint("log_level", kString, "", one_of("debug|info|warning|warn|error|critical"),
-         "the trainer chooses what its log shows"),
 };
 
 }  // namespace

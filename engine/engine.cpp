@@ -138,7 +138,7 @@ void Engine::State::require_usable() const {
 }
 
 void Engine::State::log(tensor::LogLevel level, std::string message, std::int64_t step) const {
-  if (options.log == nullptr) return;
+  if (options.log == nullptr || level < config.log_level) return;
   tensor::LogEvent event;
   event.level = level;
   event.message = std::move(message);

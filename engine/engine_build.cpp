@@ -38,12 +38,16 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   rank->context.progress = &world;
   rank->context.random.seed = config.seed;
   // A rank that runs out of memory here must not leave the others waiting.
-  vote_after(CallKind::kConstruct, [&] { build_stages(); });
+  vote_after(CallKind::kConstruct, [&] {
+    build_stages();
+    start_reports();
+  });
   rank->gradients = std::make_unique<GradientReducer>(rank->module, rank->bounds, rank->map,
                                                       rank->stages, world, rank->grid, rank->comms);
   report = startup_report_text(*rank, batch, train_schedule->name());
   if (world.rank() != 0) return;
   log(tensor::LogLevel::kInfo, report);
+  if (config.dump_state) log(tensor::LogLevel::kInfo, state_dump(*rank, config));
   for (const std::string& key : config.without_effect) {
     log(tensor::LogLevel::kWarning, "configuration key without effect: " + key);
   }

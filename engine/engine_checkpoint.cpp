@@ -300,6 +300,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   samples = saved.global_samples;
   skipped = saved.skipped_steps;
   source_position = saved.data_position;
+  if (monitors != nullptr) monitors->begin_at(samples);
   rank->context.random.seed = saved.seed;
   if (rank->updater != nullptr) rank->updater->set_updates(saved.updates);
   if (world.rank() == 0) {

@@ -13,7 +13,10 @@
 #include "engine/engine.h"
 #include "engine/found_schedule.h"
 #include "engine/memory_meter.h"
+#include "engine/monitors.h"
 #include "engine/rank_state.h"
+#include "engine/step_timers.h"
+#include "engine/throughput.h"
 #include "engine/vote.h"
 #include "model/partition.h"
 
@@ -53,9 +56,18 @@ struct Engine::State {
   void run_stream(const schedule::Schedule& schedule);
   // Fills in the mean loss and this replica's losses, from the last stage.
   void share_losses();
-  void progress_line(const TrainResult& result);
   // Micro batches of an evaluation, per replica.
   int eval_micro_batches(const EvalOptions& eval_options) const;
+
+  // --- reports (engine_reports.cpp)
+  void start_reports();  // what the configuration asks for
+  void begin_step();     // the clock of train_batch
+  // To the monitors, and when it is time, to the log.
+  void report_step(const TrainResult& result);
+  void report_eval(const EvalResult& result);
+  void write_metrics(std::span<const Metric> metrics);
+  void progress_line(const TrainResult& result);
+  void breakdown_lines();
 
   // --- checkpoints (engine_checkpoint.cpp)
   void save(const std::filesystem::path& directory, const std::string& tag,
@@ -96,6 +108,11 @@ struct Engine::State {
   std::int64_t samples = 0;  // of committed steps
   // Position of the source where the next step begins; meaningful on ranks that load.
   std::int64_t source_position = 0;
+
+  std::unique_ptr<Monitors> monitors;  // on rank 0, when there are any
+  StepTimers timers;                   // run with wall_clock_breakdown
+  Throughput throughput;
+  std::chrono::steady_clock::time_point step_begin;
   // For progress lines: when the last one was written, and what was done since.
   std::chrono::steady_clock::time_point print_time = std::chrono::steady_clock::now();
   std::int64_t print_step = 0;

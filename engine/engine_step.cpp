@@ -1,5 +1,6 @@
 // The step protocol: fetch, vote, run the stream, share the losses.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -17,6 +18,7 @@ TrainResult Engine::State::train() {
         "[train_batch] expected an optimizer in the configuration, got none; add "
         "\"optimizer\", or use eval_batch");
   }
+  begin_step();
   begin_probing();
   Batch& run = rank->batch;
   run = {};
@@ -56,7 +58,7 @@ TrainResult Engine::State::train() {
   result.micro_losses = run.losses.micro();
   result.extras = run.losses.extras();
   result.micro_extras = run.losses.micro_extras();
-  progress_line(result);
+  report_step(result);
   return result;
 }
 
@@ -83,11 +85,13 @@ EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions&
   if (rank->loads_data()) {
     source.seek(position + run.rows * run.micro_batches * rank->comms.data().size());
   }
-  return {.loss = run.losses.mean(),
-          .replica_loss = run.losses.replica_mean(),
-          .micro_losses = run.losses.micro(),
-          .extras = run.losses.extras(),
-          .micro_extras = run.losses.micro_extras()};
+  EvalResult result{.loss = run.losses.mean(),
+                    .replica_loss = run.losses.replica_mean(),
+                    .micro_losses = run.losses.micro(),
+                    .extras = run.losses.extras(),
+                    .micro_extras = run.losses.micro_extras()};
+  report_eval(result);
+  return result;
 }
 
 int Engine::State::eval_micro_batches(const EvalOptions& eval_options) const {
@@ -103,6 +107,7 @@ void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64
     mine.error = "expected a number of micro batches, or 0 for as many as in training, got " +
                  std::to_string(run.micro_batches);
   } else if (rank->loads_data()) {
+    const auto begin = std::chrono::steady_clock::now();
     try {
       if (source == nullptr) {
         throw tensor::InvalidArgument(
@@ -118,6 +123,7 @@ void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64
       mine.position = position;
       mine.data_shortage = std::move(fetched.shortage);
       run.loaded = std::move(fetched.micro_batches);
+      timers.add(Timer::kBatchInput, begin);
       weigh();
     } catch (const std::exception& error) {
       mine.error = error_text(error);

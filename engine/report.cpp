@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <vector>
 
-#include "engine/engine_state.h"
-
 namespace penstock::engine {
 
 namespace {
@@ -127,35 +125,55 @@ std::string progress_text(const TrainResult& result, const Progress& progress) {
       "step " + std::to_string(result.step) + ": loss " + formatted("%.4f", result.loss) + ", lr " +
       formatted("%.4g", result.lr.back()) + ", norm " + formatted("%.4g", result.grad_norm);
   if (result.skipped) text += " (skipped)";
-  if (progress.seconds > 0.0 && progress.steps > 0) {
-    const double steps_per_second = static_cast<double>(progress.steps) / progress.seconds;
-    const double samples = steps_per_second * static_cast<double>(progress.samples_per_step);
-    text += ", " + formatted("%.1f", samples) + " samples/s";
+  if (progress.samples_per_second > 0.0) {
+    text += ", " + formatted("%.1f", progress.samples_per_second) + " samples/s (" +
+            formatted("%.1f", progress.mean_samples_per_second) + ")";
     if (progress.tokens_per_sample > 0) {
-      text += ", " + formatted("%.0f", samples * static_cast<double>(progress.tokens_per_sample)) +
-              " tokens/s";
-    }
-    if (progress.steps_left > 0) {
-      text +=
-          ", " + clock_text(static_cast<double>(progress.steps_left) / steps_per_second) + " left";
+      const auto tokens = static_cast<double>(progress.tokens_per_sample);
+      text += ", " + formatted("%.0f", progress.samples_per_second * tokens) + " tokens/s";
     }
   }
+  if (progress.seconds_left > 0.0) text += ", " + clock_text(progress.seconds_left) + " left";
   return text;
 }
 
-void Engine::State::progress_line(const TrainResult& result) {
-  if (!config.steps_per_print || result.step % *config.steps_per_print != 0) return;
-  if (world.rank() != 0) return;
-  const auto now = std::chrono::steady_clock::now();
-  Progress progress;
-  progress.seconds = std::chrono::duration<double>(now - print_time).count();
-  progress.steps = result.step - print_step;
-  progress.samples_per_step = batch.train_batch_size;
-  progress.tokens_per_sample = tokens_per_sample;
-  progress.steps_left = std::max<std::int64_t>(0, options.total_steps - result.step);
-  print_time = now;
-  print_step = result.step;
-  log(tensor::LogLevel::kInfo, progress_text(result, progress), result.step);
+std::string memory_text(RankState& rank) {
+  std::size_t parameters = 0, gradients = 0, state = 0;
+  for (const auto& stage : rank.stages) {
+    for (const model::StageParameter& parameter : stage->parameters()) {
+      if (!parameter.borrowed) parameters += parameter.parameter->value.nbytes();
+    }
+    for (const tensor::GradSlot& slot : stage->slots()) gradients += slot.grad.nbytes();
+  }
+  if (rank.updater != nullptr) {
+    for (const ParameterState& parameter : rank.updater->states()) {
+      for (const tensor::Tensor& tensor : parameter.state) state += tensor.nbytes();
+    }
+  }
+  const auto mebibytes = [](auto bytes) {
+    return formatted("%.2f", static_cast<double>(bytes) / (1 << 20));
+  };
+  const tensor::MemoryCounters& memory = *rank.context.allocator->counters();
+  const std::int64_t live = memory.live_bytes();
+  const auto known = static_cast<std::int64_t>(parameters + gradients + state);
+  return "memory (MiB): " + mebibytes(live) + " now (parameters " + mebibytes(parameters) +
+         ", gradients " + mebibytes(gradients) + ", optimizer state " + mebibytes(state) +
+         ", other " + mebibytes(live - known) + "), " + mebibytes(memory.peak_bytes()) + " at most";
+}
+
+std::string state_dump(const RankState& rank, const Config& config) {
+  std::string text = "configuration:\n" + config.canonical_text;
+  for (int stage = 0; stage < rank.map.num_stages(); ++stage) {
+    const auto at = static_cast<std::size_t>(stage);
+    text += "\nstage " + std::to_string(stage) + " on pipe rank " +
+            std::to_string(rank.map.rank_of(schedule::StageId(stage)).value) + ":";
+    for (std::int64_t layer = rank.bounds[at]; layer < rank.bounds[at + 1]; ++layer) {
+      const model::LayerSpec& spec = rank.module.layers[static_cast<std::size_t>(layer)];
+      text += "\n  layer " + std::to_string(layer) + ": " + spec.type;
+      if (!spec.tie_key.empty()) text += ", tied by \"" + spec.tie_key + "\"";
+    }
+  }
+  return text;
 }
 
 }  // namespace penstock::engine

@@ -21,14 +21,21 @@ std::string formatted(const char* format, double value);
 
 // What a progress line is made of beside the step's result.
 struct Progress {
-  double seconds = 0.0;    // since the last line
-  std::int64_t steps = 0;  // in these seconds
-  std::int64_t samples_per_step = 0;
-  std::int64_t tokens_per_sample = 0;  // 0: not tokens
-  std::int64_t steps_left = 0;         // 0: unknown
+  double samples_per_second = 0.0;       // since the last line; 0: not known yet
+  double mean_samples_per_second = 0.0;  // over the run
+  std::int64_t tokens_per_sample = 0;    // 0: not tokens
+  double seconds_left = 0.0;             // 0: unknown
 };
 
-// "step 10: loss 2.3026, lr 0.001, norm 1.25, 812.3 samples/s, 103974 tokens/s, 0:01:35 left"
+// "step 10: loss 2.3026, lr 0.001, norm 1.25, 812.3 samples/s (810.9), 103974 tokens/s, 0:01:35
+// left"
 std::string progress_text(const TrainResult& result, const Progress& progress);
+
+// "memory (MiB): 20.50 now (parameters 4.10, gradients 4.10, optimizer state 8.20, other 4.10),
+// 31.25 at most"
+std::string memory_text(RankState& rank);
+
+// The configuration as it is, and each layer with its stage and that stage's rank.
+std::string state_dump(const RankState& rank, const Config& config);
 
 }  // namespace penstock::engine
