@@ -9,13 +9,13 @@ namespace {
 
 using Kind = CsvCell::Kind;
 
-std::optional<Transfer> across(bool gradient, StageId from, StageId to, MicroBatchId micro_batch,
-                               const StageMap& map) {
+std::optional<CsvMessage> across(bool gradient, StageId from, StageId to, MicroBatchId micro_batch,
+                                 const StageMap& map) {
   for (const StageId stage : {from, to}) {
     if (stage.value < 0 || stage.value >= map.num_stages()) return std::nullopt;
   }
   if (map.rank_of(from) == map.rank_of(to)) return std::nullopt;
-  return Transfer{gradient, from, to, micro_batch};
+  return CsvMessage{gradient, from, to, micro_batch};
 }
 
 StageId neighbour(StageId stage, int distance) {
@@ -48,26 +48,26 @@ CsvCell compute_cell(std::string_view text, std::string_view word, CsvLetters le
 
 }  // namespace
 
-std::optional<Transfer> made_by(const Action& action, const StageMap& map) {
+std::optional<CsvMessage> made_by(const Action& action, const StageMap& map) {
   const auto [kind, stage, m] = action;
   if (kind == ActionKind::kForward) return across(false, stage, neighbour(stage, 1), m, map);
   if (kind == ActionKind::kBackwardWeight) return std::nullopt;
   return across(true, stage, neighbour(stage, -1), m, map);
 }
 
-std::optional<Transfer> needed_by(const Action& action, const StageMap& map) {
+std::optional<CsvMessage> needed_by(const Action& action, const StageMap& map) {
   const auto [kind, stage, m] = action;
   if (kind == ActionKind::kForward) return across(false, neighbour(stage, -1), stage, m, map);
   if (kind == ActionKind::kBackwardWeight) return std::nullopt;
   return across(true, neighbour(stage, 1), stage, m, map);
 }
 
-std::string send_text(const Transfer& transfer) {
+std::string send_text(const CsvMessage& transfer) {
   return std::to_string(transfer.from.value) + (transfer.gradient ? "SEND_B" : "SEND_F") +
          std::to_string(transfer.micro_batch.value);
 }
 
-std::string receive_text(const Transfer& transfer) {
+std::string receive_text(const CsvMessage& transfer) {
   return std::to_string(transfer.to.value) + (transfer.gradient ? "RECV_B" : "RECV_F") +
          std::to_string(transfer.micro_batch.value);
 }

@@ -15,21 +15,21 @@ namespace penstock::schedule {
 
 // What a stage gets for a micro batch from a neighbour: the output of the stage before, or the
 // gradient of the stage after.
-struct Transfer {
+struct CsvMessage {
   bool gradient = false;
   StageId from, to;
   MicroBatchId micro_batch;
 
-  friend constexpr auto operator<=>(const Transfer&, const Transfer&) = default;
+  friend constexpr auto operator<=>(const CsvMessage&, const CsvMessage&) = default;
 };
 
 // What the action makes for, or needs from, another rank.
-std::optional<Transfer> made_by(const Action& action, const StageMap& map);
-std::optional<Transfer> needed_by(const Action& action, const StageMap& map);
+std::optional<CsvMessage> made_by(const Action& action, const StageMap& map);
+std::optional<CsvMessage> needed_by(const Action& action, const StageMap& map);
 
 // "0SEND_F3" and "1RECV_F3", named after the stage that sends and the one that receives.
-std::string send_text(const Transfer& transfer);
-std::string receive_text(const Transfer& transfer);
+std::string send_text(const CsvMessage& transfer);
+std::string receive_text(const CsvMessage& transfer);
 
 struct CsvCell {
   enum class Kind : std::uint8_t { kCompute, kSend, kReceive, kReduceGrad };

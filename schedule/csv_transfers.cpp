@@ -18,8 +18,8 @@ constexpr const char* kWayRound =
 
 // One side of a channel, in the order of its cells.
 struct Side {
-  std::vector<std::pair<Transfer, std::size_t>> cells;  // and the column
-  std::set<Transfer> seen;
+  std::vector<std::pair<CsvMessage, std::size_t>> cells;  // and the column
+  std::set<CsvMessage> seen;
 };
 
 // An ordered pair of ranks, activations or gradients.
@@ -110,7 +110,7 @@ class Check {
     if (cell.gradient && !table_.trains) fail_here(text, "stands in a table without backwards");
 
     const Action action = action_of(cell);
-    const std::optional<Transfer> transfer =
+    const std::optional<CsvMessage> transfer =
         send ? made_by(action, table_.map) : needed_by(action, table_.map);
     if (!transfer) fail_here(text, no_edge(cell));
     const std::size_t at = columns_.at({action.kind, action.stage, action.micro_batch});
@@ -152,7 +152,7 @@ class Check {
            ", which are on one rank and hand over by themselves; leave it out";
   }
 
-  Key key_of(const Transfer& transfer) const {
+  Key key_of(const CsvMessage& transfer) const {
     return {table_.map.rank_of(transfer.from), table_.map.rank_of(transfer.to), transfer.gradient};
   }
 
@@ -160,7 +160,7 @@ class Check {
     for (const Row& row : table_.rows) {
       for (const Cell& cell : row) {
         for (const Action& action : cell.actions()) {
-          const std::optional<Transfer> made = made_by(action, table_.map);
+          const std::optional<CsvMessage> made = made_by(action, table_.map);
           if (!made) continue;
           const Channel& channel = channels_[key_of(*made)];
           const bool sent = channel.sends.seen.contains(*made);

@@ -96,7 +96,7 @@ class EarlyTransfers {
     for (const Action& action : cell.actions()) {
       if (action.kind == ActionKind::kBackwardWeight) continue;
       made_.insert({action.kind != ActionKind::kForward, action.stage, action.micro_batch});
-      if (const std::optional<Transfer> transfer = made_by(action, table_.map)) {
+      if (const std::optional<CsvMessage> transfer = made_by(action, table_.map)) {
         lines_.add(rank, send_text(*transfer));
         lines_.add(table_.map.rank_of(transfer->to), receive_text(*transfer));
       }
@@ -110,13 +110,13 @@ class EarlyTransfers {
 
 // The transfers of a channel in the order in which they are sent, and how many are received.
 struct Channel {
-  std::vector<Transfer> sent;
+  std::vector<CsvMessage> sent;
   std::size_t received = 0;
 };
 
 std::string late_transfers(const Table& table) {
   using Key = std::tuple<PipeRank, PipeRank, bool>;
-  const auto key = [&table](const Transfer& transfer) {
+  const auto key = [&table](const CsvMessage& transfer) {
     return Key{table.map.rank_of(transfer.from), table.map.rank_of(transfer.to), transfer.gradient};
   };
   std::map<Key, Channel> channels;
@@ -129,7 +129,7 @@ std::string late_transfers(const Table& table) {
     }
   }
   Lines lines(table.rows.size());
-  std::set<Transfer> received;
+  std::set<CsvMessage> received;
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const PipeRank rank{static_cast<std::int32_t>(r)};
     for (const Cell& cell : table.rows[r]) {
@@ -139,7 +139,7 @@ std::string late_transfers(const Table& table) {
         if (!needed) continue;
         Channel& channel = channels[key(*needed)];
         while (!received.contains(*needed)) {
-          const Transfer& next = channel.sent[channel.received++];
+          const CsvMessage& next = channel.sent[channel.received++];
           received.insert(next);
           lines.add(rank, receive_text(next));
         }
