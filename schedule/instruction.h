@@ -1,6 +1,7 @@
 // One instruction of a rank's stream, as plain data.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <type_traits>
 
@@ -20,6 +21,15 @@ struct Instruction {
 
   friend constexpr bool operator==(const Instruction&, const Instruction&) = default;
 };
+
+// Whether its opcode exists, and it has no operand that the opcode does not have.
+constexpr bool well_formed(const Instruction& instruction) {
+  if (static_cast<std::size_t>(instruction.opcode) >= kOpcodeCount) return false;
+  const Operands has_operands = operands(instruction.opcode);
+  return (has(has_operands, Operands::kChunk) || instruction.chunk == ChunkId{}) &&
+         (has(has_operands, Operands::kMicroBatch) || instruction.micro_batch == MicroBatchId{}) &&
+         (has(has_operands, Operands::kBuffer) || instruction.buffer == BufferId{});
+}
 
 static_assert(std::is_trivially_copyable_v<Instruction>);
 

@@ -27,7 +27,18 @@ Schedule::Schedule(std::string_view name, const ScheduleArgs& args, std::uint64_
 void Schedule::emit(std::int64_t step, std::vector<Instruction>& out) const {
   const std::int64_t count = num_steps();
   if (step < 0 || step >= count) throw_out_of_range(name_, "step", step, count);
+  const std::size_t before = out.size();
   do_emit(step, out);
+  if (out.size() < before) {
+    refuse(name_, "do_emit() of step " + std::to_string(step) +
+                      " took instructions away that were in `out`; expected it to append alone");
+  }
+  for (std::size_t i = before; i < out.size(); ++i) {
+    if (well_formed(out[i])) continue;
+    refuse(name_, "instruction " + std::to_string(i - before) + " of step " + std::to_string(step) +
+                      " is none: its opcode does not exist, or it has an operand that the opcode "
+                      "does not have; make instructions with instruction()");
+  }
 }
 
 int Schedule::num_pipe_buffers(ChunkId chunk) const {

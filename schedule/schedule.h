@@ -33,7 +33,8 @@ struct ScheduleArgs {
 // The stream of one rank. Immutable once made, so any number of threads may read it at a time.
 //
 // A schedule of one's own derives from this class and implements num_steps(), do_emit() and
-// do_num_pipe_buffers(); the public functions check their arguments before they call those.
+// do_num_pipe_buffers(); the public functions check their arguments before they call those, and
+// what those return.
 class Schedule {
  public:
   virtual ~Schedule() = default;
@@ -53,7 +54,9 @@ class Schedule {
   virtual std::int64_t num_steps() const = 0;
 
   // Appends the instructions of one step to `out`, which is not cleared. Steps may be asked for in
-  // any order, any number of times. ScheduleError unless 0 <= step < num_steps().
+  // any order, any number of times. ScheduleError unless 0 <= step < num_steps(), and when
+  // do_emit() appends what is no instruction (of no opcode, or with operands that it does not
+  // have).
   void emit(std::int64_t step, std::vector<Instruction>& out) const;
 
   // How many buffers the chunk's instructions use: their ids are 0 to this minus 1.

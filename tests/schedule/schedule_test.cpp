@@ -58,6 +58,41 @@ TEST(Schedule, EmitAppends) {
   EXPECT_EQ(count(out, Opcode::kForwardPass), 2);
 }
 
+// Its steps are what do_emit() must not do.
+class Faulty final : public Schedule {
+ public:
+  Faulty() : Schedule("faulty", {}) {}
+  std::int64_t num_steps() const override { return 3; }
+
+ private:
+  void do_emit(std::int64_t step, std::vector<Instruction>& out) const override {
+    if (step == 0) out.clear();
+    if (step == 1) out.push_back({static_cast<Opcode>(kOpcodeCount), {}, {}, {}});
+    if (step == 2) {
+      out.push_back(instruction(Opcode::kOptimizerStep));
+      out.push_back({Opcode::kReduceGrads, ChunkId{0}, {}, BufferId{0}});
+    }
+  }
+  int do_num_pipe_buffers(ChunkId) const override { return 0; }
+};
+
+TEST(Schedule, RefusesWhatIsNoInstruction) {
+  const auto refused = [](std::int64_t step) {
+    return error_of([step] {
+      Step out = {instruction(Opcode::kReduceTiedGrads)};
+      Faulty().emit(step, out);
+    });
+  };
+  EXPECT_EQ(refused(0),
+            "[schedule faulty] do_emit() of step 0 took instructions away that were in `out`; "
+            "expected it to append alone");
+  EXPECT_EQ(
+      refused(1),
+      "[schedule faulty] instruction 0 of step 1 is none: its opcode does not exist, or it has "
+      "an operand that the opcode does not have; make instructions with instruction()");
+  EXPECT_NE(refused(2).find("instruction 1 of step 2 is none"), std::string::npos);
+}
+
 TEST(Schedule, RefusesStepsChunksAndStagesOutOfRange) {
   const TrainSchedule schedule({.ranks = 2, .micro_batches = 3, .rank = PipeRank{1}});
   Step out;
