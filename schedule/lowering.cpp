@@ -51,6 +51,12 @@ struct Progress {
   bool received = false, forward = false, gradient = false, input = false, weight = false;
 };
 
+// A buffer that is free once the peer has received what it holds.
+struct Sending {
+  std::int64_t received_in = 0;  // a cell of the peer
+  BufferId buffer;
+};
+
 // One chunk of the rank that is lowered.
 struct ChunkState {
   StageId stage;
@@ -59,7 +65,7 @@ struct ChunkState {
   std::optional<ChunkId> local_before, local_after;  // the neighbour stages on this rank
   std::vector<Progress> progress;                    // by micro batch
   std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> free;
-  std::deque<std::pair<BufferId, MicroBatchId>> sending;  // free once the peer has received
+  std::deque<Sending> sending;  // what is received first comes first
   std::int32_t num_buffers = 0;
   int weights_to_come = 0;  // full or weight backwards
 };
@@ -117,6 +123,11 @@ class Lowering {
     };
     connect_to(state.stage.value - 1, state.before, state.local_before);
     connect_to(state.stage.value + 1, state.after, state.local_after);
+  }
+
+  // Of the last message that a buffer of the chunk holds; null: there is none.
+  const Neighbour* receiver(const ChunkState& state) const {
+    return source_.trains ? state.before : state.after;
   }
 
   void begin_step() { stream_.step_begins.push_back(stream_.instructions.size()); }
@@ -205,19 +216,19 @@ class Lowering {
 
   void claim(ChunkId id, MicroBatchId m) {
     ChunkState& state = chunk(id);
-    const Neighbour* const to = source_.trains ? state.before : state.after;
-    std::erase_if(state.sending, [&](const auto& entry) {
-      if (!to->receives_next(id, entry.second, inboxes_[to].peer_done)) return false;
-      state.free.push(entry.first.value);
-      return true;
-    });
+    const Neighbour* const to = receiver(state);
+    while (!state.sending.empty() &&
+           to->receives_next(state.sending.front().received_in, inboxes_[to].peer_done)) {
+      state.free.push(state.sending.front().buffer.value);
+      state.sending.pop_front();
+    }
     BufferId& buffer = progress(id, m).buffer;
     const int limit = source_.trains ? 0 : options_.forward_buffers;
     if (!state.free.empty()) {
       buffer = BufferId{state.free.top()};
       state.free.pop();
     } else if (limit > 0 && state.num_buffers >= limit && !state.sending.empty()) {
-      buffer = state.sending.front().first;  // this claim waits for the peer
+      buffer = state.sending.front().buffer;  // this claim waits for the peer
       state.sending.pop_front();
     } else {
       buffer = BufferId{state.num_buffers++};
@@ -261,24 +272,26 @@ class Lowering {
     const MicroBatchId m = action.micro_batch;
     if (!source_.trains) {
       // What is handed over on this rank is taken from the earlier chunk's buffer.
-      if (state.local_before) free_buffer(*state.local_before, m, /*sent=*/false);
-      if (!state.local_after) free_buffer(id, m, /*sent=*/state.after != nullptr);
+      if (state.local_before) free_buffer(*state.local_before, m);
+      if (!state.local_after) free_buffer(id, m);
       return;
     }
     if (!progress(id, m).weight || action.kind == ActionKind::kForward) return;
-    free_buffer(id, m, /*sent=*/state.before != nullptr);
+    free_buffer(id, m);
     if (--state.weights_to_come == 0) {
       stream_.instructions.push_back(instruction(Opcode::kReduceGrads, id));
     }
   }
 
-  void free_buffer(ChunkId id, MicroBatchId m, bool sent) {
+  void free_buffer(ChunkId id, MicroBatchId m) {
+    ChunkState& state = chunk(id);
     const BufferId buffer = progress(id, m).buffer;
-    if (sent) {
-      chunk(id).sending.emplace_back(buffer, m);
-    } else {
-      chunk(id).free.push(buffer.value);
-    }
+    const Neighbour* const to = receiver(state);
+    if (to == nullptr) return state.free.push(buffer.value);
+    // Mostly at the end: weight parts alone may come in another order than the sends.
+    const std::int64_t cell = to->received_in(id, m);
+    state.sending.insert(std::ranges::upper_bound(state.sending, cell, {}, &Sending::received_in),
+                         {cell, buffer});
   }
 
   void check_complete() const {

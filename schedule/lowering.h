@@ -32,8 +32,10 @@ struct LoweringOptions {
   // Identity of the rows beyond name and shape, for tables that come from a file or a search.
   std::uint64_t content_hash = 0;
   // Forward only, where no gradient ever says that an activation has arrived: how many buffers a
-  // chunk that sends has at most, so that it waits for its peer before it runs further ahead.
-  // 0: as many as there are micro batches.
+  // chunk that sends takes before it waits for its peer instead of running further ahead; more only
+  // as more micro batches are yet to be run there. With few of them, an order whose ranks run far
+  // ahead of each other may lock, which verify() tells; "forward_only" never does with those that
+  // the registry gives it. 0: no rank ever waits.
   int forward_buffers = 0;
 };
 

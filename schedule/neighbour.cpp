@@ -89,9 +89,7 @@ void Neighbour::order_receives(const RowSource& source, const Row& own) {
   }
 }
 
-bool Neighbour::receives_next(ChunkId chunk, MicroBatchId micro_batch, std::int64_t done) const {
-  const std::int64_t cell = received_in_[static_cast<std::size_t>(chunk.value)]
-                                        [static_cast<std::size_t>(micro_batch.value)];
+bool Neighbour::receives_next(std::int64_t cell, std::int64_t done) const {
   if (cell <= done) return true;
   // The very next cell's receives are this rank's own messages, unless it has two passes to feed.
   return cell == done + 1 && !row_[static_cast<std::size_t>(cell)].overlapped();

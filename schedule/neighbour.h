@@ -26,10 +26,16 @@ class Neighbour {
   const std::vector<Incoming>& activations() const { return activations_; }
   const std::vector<Incoming>& gradients() const { return gradients_; }
 
-  // Whether the peer, once it is past its cell `done`, is sure to receive the last message that
-  // `chunk` sends it for the micro batch (the gradient; forward only: the activation) without
-  // computing or hearing from any other rank before.
-  bool receives_next(ChunkId chunk, MicroBatchId micro_batch, std::int64_t done) const;
+  // The cell at whose beginning the peer receives the last message that `chunk` sends it for the
+  // micro batch: the gradient; forward only: the activation.
+  std::int64_t received_in(ChunkId chunk, MicroBatchId micro_batch) const {
+    return received_in_[static_cast<std::size_t>(chunk.value)]
+                       [static_cast<std::size_t>(micro_batch.value)];
+  }
+  // Whether the peer, once it is past its cell `done`, is sure to receive what it receives in
+  // `cell` without computing or hearing from any other rank before. If so for a cell, then for all
+  // earlier ones.
+  bool receives_next(std::int64_t cell, std::int64_t done) const;
 
  private:
   void read_peer(const RowSource& source);
@@ -42,7 +48,7 @@ class Neighbour {
   PipeRank self_, peer_;
   Row row_;
   std::vector<Incoming> activations_, gradients_;
-  // By own chunk and micro batch: the peer's cell at whose beginning it receives the last message.
+  // By own chunk and micro batch.
   std::vector<std::vector<std::int64_t>> received_in_;
 };
 
