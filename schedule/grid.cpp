@@ -7,12 +7,6 @@
 namespace penstock::schedule {
 namespace {
 
-char letter(Opcode opcode) {
-  if (opcode == Opcode::kBackwardInput) return 'I';
-  if (opcode == Opcode::kBackwardWeight) return 'W';
-  return name(opcode).front();
-}
-
 using TextRow = std::vector<std::string>;
 
 TextRow row_of(const Schedule& schedule, std::int64_t begin, std::int64_t end) {
@@ -47,7 +41,7 @@ std::string grid_cell(const Schedule& schedule, std::int64_t step) {
   for (const Instruction& instruction : instructions) {
     if (lane(instruction.opcode) != Lane::kCompute) continue;
     if (!cell.empty()) cell += '+';
-    cell += letter(instruction.opcode);
+    cell += letter_of(instruction.opcode);
     if (!has(operands(instruction.opcode), Operands::kMicroBatch)) continue;
     cell += std::to_string(instruction.micro_batch.value);
     if (schedule.num_chunks() > 1) cell.append("c").append(std::to_string(instruction.chunk.value));

@@ -69,6 +69,26 @@ constexpr Lane lane(Opcode opcode) {
   return detail::kOpcodeRows[static_cast<std::size_t>(opcode)].lane;
 }
 
+// Whether it is a forward or a (part of a) backward.
+constexpr bool is_pass(Opcode opcode) {
+  return lane(opcode) == Lane::kCompute && opcode != Opcode::kOptimizerStep;
+}
+
+constexpr bool is_send(Opcode opcode) {
+  return opcode == Opcode::kSendActivation || opcode == Opcode::kSendGrad;
+}
+
+constexpr bool is_receive(Opcode opcode) {
+  return opcode == Opcode::kRecvActivation || opcode == Opcode::kRecvGrad;
+}
+
+// How pictures and grids call what is computed: 'F', 'B', 'I', 'W', and 'O' for the optimizer step.
+constexpr char letter_of(Opcode opcode) {
+  if (opcode == Opcode::kBackwardInput) return 'I';
+  if (opcode == Opcode::kBackwardWeight) return 'W';
+  return name(opcode).front();
+}
+
 // The opcode of that exact name, or nothing.
 constexpr std::optional<Opcode> opcode_named(std::string_view text) {
   for (const Opcode opcode : kAllOpcodes) {

@@ -9,10 +9,6 @@
 namespace penstock::schedule {
 namespace {
 
-bool is_pass(Opcode opcode) {
-  return lane(opcode) == Lane::kCompute && opcode != Opcode::kOptimizerStep;
-}
-
 // What is alive while a rank runs, in the order of its stream.
 class Peaks {
  public:
@@ -115,6 +111,34 @@ bool trains(const FlatStream& stream) {
   });
 }
 
+// What a run counts on, since verify() may not have seen the streams.
+void check_references(const PipeStreams& pipe) {
+  for (std::size_t rank = 0; rank < pipe.num_ranks(); ++rank) {
+    const Schedule& schedule = pipe.schedule(rank);
+    const FlatStream& stream = pipe.stream(rank);
+    const auto exists = [&schedule](const Instruction& instruction) {
+      const auto& [opcode, chunk, micro_batch, buffer] = instruction;
+      if (!has(operands(opcode), Operands::kChunk)) return true;
+      if (chunk.value < 0 || chunk.value >= schedule.num_chunks()) return false;
+      return !has(operands(opcode), Operands::kBuffer) ||
+             (buffer.value >= 0 && buffer.value < schedule.num_pipe_buffers(chunk));
+    };
+    const auto unknown = std::ranges::find_if_not(stream.instructions, exists);
+    if (unknown == stream.instructions.end()) continue;
+    const auto position = static_cast<std::size_t>(unknown - stream.instructions.begin());
+    throw ScheduleError("[simulate] " + place(pipe, rank, position) +
+                        ": the rank has no such chunk or buffer; verify() says more");
+  }
+  for (const Channel& channel : pipe.channels()) {
+    if (channel.sends.size() == channel.receives.size()) continue;
+    throw ScheduleError(
+        "[simulate] rank " + std::to_string(channel.from.value) + " sends rank " +
+        std::to_string(channel.to.value) + " " + std::to_string(channel.sends.size()) +
+        (channel.activation ? " activations" : " gradients") + ", which receives " +
+        std::to_string(channel.receives.size()) + "; expected as many; verify() says more");
+  }
+}
+
 RankTimeline timeline_of(const PipeStreams& pipe, const Machine& machine, std::size_t rank,
                          const Costs& costs) {
   const Schedule& schedule = pipe.schedule(rank);
@@ -130,8 +154,7 @@ RankTimeline timeline_of(const PipeStreams& pipe, const Machine& machine, std::s
     out.spans.push_back({stream.steps[i], instruction, times.start, times.end});
     double held_until = times.end;
     const ChannelUse use = pipe.use(rank, i);
-    if (lane(instruction.opcode) == Lane::kComm && use.channel >= 0 &&
-        name(instruction.opcode).starts_with("Send")) {
+    if (is_send(instruction.opcode) && use.channel >= 0) {
       ++out.messages;
       held_until = std::max(held_until, machine.received_at(use));
     }
@@ -177,6 +200,7 @@ double Timeline::span_bubble_ratio() const {
 
 Timeline simulate(std::span<const std::unique_ptr<Schedule>> schedules, const Costs& costs) {
   const PipeStreams pipe(schedules);
+  check_references(pipe);
   check_costs(costs, pipe.schedule(0).num_stages());
   Machine machine(pipe, Machine::Sends::kNeverWait, &costs);
   if (!machine.run()) {

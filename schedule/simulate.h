@@ -52,7 +52,8 @@ struct Timeline {
 };
 
 // The streams of all ranks of a pipe, in rank order. ScheduleError when they are not those of one
-// pipe, or lock: the message is verify's.
+// pipe, name a chunk or buffer that is not there, send more or less than is received, or lock. What
+// else verify() refuses is not seen here: the n-th send is taken for the n-th receive.
 Timeline simulate(std::span<const std::unique_ptr<Schedule>> schedules, const Costs& costs);
 
 }  // namespace penstock::schedule

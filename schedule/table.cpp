@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "schedule/fnv.h"
+#include "schedule/pipe_check.h"
 
 namespace penstock::schedule {
 namespace {
@@ -75,24 +76,10 @@ RowSource source_of(Table table) {
 }
 
 Table table_of(std::span<const std::unique_ptr<Schedule>> schedules, bool overlap) {
-  if (schedules.empty()) fail("no streams; expected one of each rank of a pipe");
+  check_pipe(schedules);
   const Schedule& head = *schedules.front();
-  if (schedules.size() != static_cast<std::size_t>(head.num_ranks())) {
-    fail(std::to_string(schedules.size()) + " streams of a pipe of " +
-         std::to_string(head.num_ranks()) + " ranks; expected one of each");
-  }
   Table table{head.stage_map(), head.num_micro_batches(), false, {}};
   for (const std::unique_ptr<Schedule>& schedule : schedules) {
-    const PipeRank rank{static_cast<std::int32_t>(table.rows.size())};
-    if (schedule->rank() != rank) {
-      fail("stream " + std::to_string(rank.value) + " is that of rank " +
-           std::to_string(schedule->rank().value) + "; expected the streams in rank order");
-    }
-    if (schedule->stage_map() != table.map ||
-        schedule->num_micro_batches() != table.micro_batches) {
-      fail("the streams of ranks 0 and " + std::to_string(rank.value) +
-           " differ in stage map or number of micro batches; expected streams of one pipe");
-    }
     Row& row = table.rows.emplace_back();
     for (const Step& step : steps(*schedule)) append_cells(*schedule, step, overlap, row);
     table.trains = table.trains || std::ranges::any_of(row, [](const Cell& cell) {

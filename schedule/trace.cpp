@@ -13,14 +13,6 @@ namespace {
 // (replica, gradient?, stage that receives, micro batch)
 using MessageKey = std::tuple<int, bool, int, int>;
 
-bool is_send(Opcode opcode) {
-  return opcode == Opcode::kSendActivation || opcode == Opcode::kSendGrad;
-}
-
-bool is_recv(Opcode opcode) {
-  return opcode == Opcode::kRecvActivation || opcode == Opcode::kRecvGrad;
-}
-
 MessageKey key_of(const TraceRank& rank, const TraceSpan& span) {
   const Opcode opcode = span.instruction.opcode;
   const bool gradient = opcode == Opcode::kSendGrad || opcode == Opcode::kRecvGrad;
@@ -135,18 +127,12 @@ Trace only_replica(const Trace& trace, int replica) {
   return one;
 }
 
-char letter_of(Opcode opcode) {
-  if (opcode == Opcode::kBackwardInput) return 'I';
-  if (opcode == Opcode::kBackwardWeight) return 'W';
-  return name(opcode).front();
-}
-
 std::vector<Transfer> transfers(const Trace& trace) {
   std::map<MessageKey, std::deque<std::pair<std::size_t, std::size_t>>> receives;
   for (std::size_t r = 0; r < trace.ranks.size(); ++r) {
     const std::vector<TraceSpan>& spans = trace.ranks[r].spans;
     for (std::size_t i = 0; i < spans.size(); ++i) {
-      if (is_recv(spans[i].instruction.opcode)) {
+      if (is_receive(spans[i].instruction.opcode)) {
         receives[key_of(trace.ranks[r], spans[i])].emplace_back(r, i);
       }
     }

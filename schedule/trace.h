@@ -48,13 +48,6 @@ Trace make_trace(std::string title, const Timeline& timeline,
 // The ranks of one replica. ScheduleError if there are none.
 Trace only_replica(const Trace& trace, int replica);
 
-constexpr bool is_pass(Opcode opcode) {
-  return lane(opcode) == Lane::kCompute && opcode != Opcode::kOptimizerStep;
-}
-
-// 'F', 'B', 'I', 'W', and 'O' for the optimizer step: how pictures and grids call what is computed.
-char letter_of(Opcode opcode);
-
 // One transfer, as indices into ranks and their spans.
 struct Transfer {
   std::size_t from_rank, from_span;

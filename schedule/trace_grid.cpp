@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "schedule/pipe_check.h"
+
 namespace penstock::schedule {
 namespace {
 
@@ -12,6 +14,11 @@ using Cells = std::vector<std::string>;
 bool is_split(const Instruction& instruction) {
   return instruction.opcode == Opcode::kBackwardInput ||
          instruction.opcode == Opcode::kBackwardWeight;
+}
+
+bool splits_backward(const Schedule& schedule) {
+  return std::ranges::any_of(steps(schedule),
+                             [](const Step& step) { return std::ranges::any_of(step, is_split); });
 }
 
 std::size_t column_of(double time, const TraceSpan& span) {
@@ -59,13 +66,9 @@ Cells cells_of(const TraceRank& rank, double start, std::size_t columns) {
 }  // namespace
 
 Costs cell_costs(std::span<const std::unique_ptr<Schedule>> schedules) {
-  bool splits = false;
-  Step step;
-  for (std::int64_t i = 0; i < schedules.front()->num_steps() && !splits; ++i) {
-    step.clear();
-    schedules.front()->emit(i, step);
-    splits = std::ranges::any_of(step, is_split);
-  }
+  check_pipe(schedules);
+  const bool splits = std::ranges::any_of(
+      schedules, [](const auto& schedule) { return splits_backward(*schedule); });
   const double part = splits ? 1.0 : 0.5;
   Costs costs = uniform_costs(schedules.front()->num_stages(), 1, 1.0, part, part);
   costs.optimizer_step = 1.0;

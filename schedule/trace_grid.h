@@ -10,8 +10,8 @@
 namespace penstock::schedule {
 
 // Costs for which a picture in cells comes out even, for these streams: every pass takes one unit,
-// but a whole backward two if there are split ones beside it; the optimizer step one; transfers
-// none.
+// but a whole backward two if there are split ones beside it, on whichever rank; the optimizer step
+// one; transfers none. ScheduleError unless these are the streams of one pipe.
 Costs cell_costs(std::span<const std::unique_ptr<Schedule>> schedules);
 
 // Cells are the pass and its micro batch, "F0", then "c1" for the chunk if a rank has several; "="

@@ -53,8 +53,6 @@ class Pipe {
     fault_ = "rank " + std::to_string(rank) + ", " + to_text(next(rank)) + ": " + what;
   }
 
-  static bool is_send(Opcode opcode) { return opcode == kSendActivation || opcode == kSendGrad; }
-  static bool is_recv(Opcode opcode) { return opcode == kRecvActivation || opcode == kRecvGrad; }
   static bool is_activation(Opcode opcode) {
     return opcode == kSendActivation || opcode == kRecvActivation;
   }
@@ -69,7 +67,7 @@ class Pipe {
     if (is_send(i.opcode)) {
       if (sends_ == Sends::kBlock) return false;  // its receiver moves both
       sent_[{rank, peer(rank, i.opcode), is_activation(i.opcode)}].push_back(i);
-    } else if (is_recv(i.opcode)) {
+    } else if (is_receive(i.opcode)) {
       if (touches_buffer_in_flight(rank, i) || !receive(rank, i)) return false;
     } else if (i.opcode == kOptimizerStep) {
       if (has_sends_in_flight(rank)) return false;

@@ -173,16 +173,17 @@ TEST(Table, OfStreamsNeedsThoseOfOnePipeInRankOrder) {
     pipe.push_back(make_schedule(
         "1f1b", {.ranks = 2, .micro_batches = micro_batches, .rank = PipeRank{rank}}));
   };
-  EXPECT_EQ(refused(), "[table] no streams; expected one of each rank of a pipe");
+  EXPECT_EQ(refused(), "[pipe] there are no streams; expected one per rank");
   add(0, 4);
-  EXPECT_EQ(refused(), "[table] 1 streams of a pipe of 2 ranks; expected one of each");
+  EXPECT_EQ(refused(), "[pipe] there are 1 streams; expected one for each of the 2 ranks");
   add(0, 4);
-  EXPECT_EQ(refused(), "[table] stream 1 is that of rank 0; expected the streams in rank order");
+  EXPECT_EQ(refused(), "[pipe] stream 1 is that of rank 0; expected all ranks in rank order");
   pipe.pop_back();
   add(1, 5);
-  EXPECT_EQ(refused(),
-            "[table] the streams of ranks 0 and 1 differ in stage map or number of micro batches; "
-            "expected streams of one pipe");
+  EXPECT_EQ(
+      refused(),
+      "[pipe] stream 1 has 5 micro batches and the stage map 0,1; expected those of rank 0: 4 "
+      "and 0,1");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "schedule/csv.h"
 #include "tests/schedule/streams.h"
 #include "tests/schedule/trace_support.h"
 
@@ -38,6 +39,15 @@ TEST(TraceGrid, AWholeBackwardBesideSplitOnesGoesOn) {
   EXPECT_EQ(to_grid(trace),
             "time    0  1  2\n"
             "rank 0  F0 B0 =\n");
+}
+
+TEST(TraceGrid, ComesOutEvenWhereOnlyOneRankSplitsItsBackward) {
+  const Simulated run = in_cells(source_of(parse_csv("0F0,0B0\n1F0,1I0,1W0\n")));
+  EXPECT_EQ(to_grid(run.trace),
+            "time    0  1  2  3  4 5\n"
+            "rank 0  F0 .  .  B0 = O\n"
+            "rank 1  .  F0 I0 W0 . O\n");
+  EXPECT_EQ(error_of([] { cell_costs({}); }), "[pipe] there are no streams; expected one per rank");
 }
 
 TEST(TraceGrid, OverlappingPassesShareCells) {

@@ -12,8 +12,11 @@
 
 #include <gtest/gtest.h>
 
+#include "schedule/lowering.h"
 #include "schedule/registry.h"
+#include "schedule/simulate.h"
 #include "tests/schedule/blind_executor.h"
+#include "tests/schedule/random_tables.h"
 #include "tests/schedule/streams.h"
 
 namespace penstock::schedule {
@@ -213,6 +216,84 @@ TEST(Verify, FindsWhateverDamageMatters) {
     total += rejected[kind] + harmless[kind];
   }
   EXPECT_GE(total, 2000);
+}
+
+// The same on odd maps, with orders that no rule makes.
+TEST(Verify, FindsWhateverDamageMattersOnAnyMap) {
+  std::mt19937_64 random(21);
+  int rejected = 0, harmless = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const Table table = RandomTable(seed).make();
+    const Pipe pipe = lower_all("random", source_of(table));
+    for (int kind = 0; kind < 6; ++kind) {
+      Damage damage(pipe, flat_streams(pipe), random);
+      if (!damage.apply(kind)) continue;
+      if (!verify(given(pipe, damage.streams()), table.trains).ok()) {
+        ++rejected;
+        continue;
+      }
+      ++harmless;
+      ASSERT_EQ(run_blindly(*pipe[0], damage.streams(), table.trains, seed), "")
+          << "seed " << seed << ", damage " << kind << "\n"
+          << text_of(damage.streams());
+    }
+  }
+  EXPECT_GT(rejected, 800);
+  EXPECT_GT(harmless, 10);
+}
+
+// What simulates without a proof before it must still end well: in times, or in an error.
+TEST(Simulate, RefusesStreamsThatItCannotFollow) {
+  const Pipe pipe = make_pipe("1f1b", {.ranks = 2, .micro_batches = 2});
+  const auto refused = [&](std::size_t rank, Opcode opcode, const auto& damage) {
+    std::vector<Flat> streams = flat_streams(pipe);
+    Flat& stream = streams[rank];
+    damage(stream, std::ranges::find(stream, opcode, &Instruction::opcode));
+    return error_of([&] { simulate(given(pipe, streams), uniform_costs(2, 1)); });
+  };
+  const auto drop = [](Flat& stream, Flat::iterator at) { stream.erase(at); };
+  EXPECT_EQ(refused(1, Opcode::kRecvActivation, drop),
+            "[simulate] rank 0 sends rank 1 2 activations, which receives 1; expected as many; "
+            "verify() says more");
+  EXPECT_EQ(refused(1, Opcode::kSendGrad, drop),
+            "[simulate] rank 1 sends rank 0 1 gradients, which receives 2; expected as many; "
+            "verify() says more");
+  EXPECT_EQ(
+      refused(0, Opcode::kForwardPass, [](Flat&, auto at) { at->buffer = BufferId{7}; }),
+      "[simulate] rank 0, step 1, ForwardPass(c0 m0 b7): the rank has no such chunk or buffer; "
+      "verify() says more");
+  EXPECT_NE(refused(0, Opcode::kReduceGrads, [](Flat&, auto at) { at->chunk = ChunkId{1}; })
+                .find("no such chunk or buffer"),
+            std::string::npos);
+  const auto backward_first = [](Flat& stream, Flat::iterator at) {
+    std::rotate(stream.begin(), at, stream.end());
+  };
+  EXPECT_NE(refused(0, Opcode::kRecvGrad, backward_first).find("the streams lock: rank 0, step 0"),
+            std::string::npos);
+}
+
+TEST(Simulate, EndsWellWhateverTheDamage) {
+  std::mt19937_64 random(22);
+  int simulated = 0, refused = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const Table table = RandomTable(seed).make();
+    const Pipe pipe = lower_all("random", source_of(table));
+    for (int kind = 0; kind < 6; ++kind) {
+      Damage damage(pipe, flat_streams(pipe), random);
+      if (!damage.apply(kind)) continue;
+      const Pipe damaged = given(pipe, damage.streams());
+      try {
+        const Timeline timeline = simulate(damaged, uniform_costs(table.map.num_stages(), 1));
+        EXPECT_EQ(timeline.ranks.size(), pipe.size());
+        ++simulated;
+      } catch (const ScheduleError&) {
+        EXPECT_FALSE(verify(damaged, table.trains).ok());
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(simulated, 100);
+  EXPECT_GT(refused, 100);
 }
 
 // The other premise: the blind executor does notice damage.

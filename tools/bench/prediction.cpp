@@ -56,10 +56,6 @@ constexpr Subject kSubjects[] = {
 constexpr Subject kGptSubjects[] = {
     {"1f1b", 2, 1}, {"zb_h1", 2, 1}, {"interleaved_1f1b", 2, 2}, {"zbv", 2, 2, true}};
 
-bool is_pass(Opcode opcode) {
-  return lane(opcode) == schedule::Lane::kCompute && opcode != Opcode::kOptimizerStep;
-}
-
 // When a rank's passes ran in the last step. All ranks are threads, with one clock.
 class PassClock final : public engine::Observer {
  public:
