@@ -53,7 +53,7 @@ struct Progress {
 
 // A buffer that is free once the peer has received what it holds.
 struct Sending {
-  std::int64_t received_in = 0;  // a cell of the peer
+  std::int64_t received_after = 0;  // a cell of the peer
   BufferId buffer;
 };
 
@@ -218,7 +218,7 @@ class Lowering {
     ChunkState& state = chunk(id);
     const Neighbour* const to = receiver(state);
     while (!state.sending.empty() &&
-           to->receives_next(state.sending.front().received_in, inboxes_[to].peer_done)) {
+           state.sending.front().received_after <= inboxes_[to].peer_done) {
       state.free.push(state.sending.front().buffer.value);
       state.sending.pop_front();
     }
@@ -289,9 +289,10 @@ class Lowering {
     const Neighbour* const to = receiver(state);
     if (to == nullptr) return state.free.push(buffer.value);
     // Mostly at the end: weight parts alone may come in another order than the sends.
-    const std::int64_t cell = to->received_in(id, m);
-    state.sending.insert(std::ranges::upper_bound(state.sending, cell, {}, &Sending::received_in),
-                         {cell, buffer});
+    const std::int64_t cell = to->received_after(id, m);
+    state.sending.insert(
+        std::ranges::upper_bound(state.sending, cell, {}, &Sending::received_after),
+        {cell, buffer});
   }
 
   void check_complete() const {

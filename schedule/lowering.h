@@ -12,10 +12,10 @@
 //
 // Buffers: a chunk's buffer is claimed by the first instruction of a micro batch, and free for
 // another one after the last; when a gradient was sent from it, only once the rank can know that
-// the peer has received it, or is receiving it with nothing left to compute before. So no rank
-// ever waits to write a buffer, the streams stay as free of deadlock as the table is, and the
-// number of buffers does not depend on the number of micro batches unless the order of the table
-// does.
+// the peer has received it, or receives it next with nothing to compute or to wait for before. So
+// no rank ever waits to write a buffer, the streams are as free of deadlock and as fast as the
+// table is, whatever passes and transfers cost, and the number of buffers does not depend on the
+// number of micro batches unless the order of the table does.
 #pragma once
 
 #include <cstdint>

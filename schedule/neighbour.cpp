@@ -4,6 +4,7 @@
 #include <limits>
 #include <ranges>
 #include <string>
+#include <utility>
 
 namespace penstock::schedule {
 namespace {
@@ -45,9 +46,8 @@ Neighbour::Neighbour(const RowSource& source, PipeRank self, const Row& own, Pip
     : self_(self),
       peer_(peer),
       row_(compact_row(source, peer)),
-      received_in_(
-          static_cast<std::size_t>(source.map.num_chunks(self)),
-          std::vector<std::int64_t>(static_cast<std::size_t>(source.micro_batches), kNever)) {
+      received_(static_cast<std::size_t>(source.map.num_chunks(self)),
+                std::vector<std::int64_t>(static_cast<std::size_t>(source.micro_batches), kNever)) {
   read_peer(source);
   order_receives(source, own);
 }
@@ -63,36 +63,40 @@ void Neighbour::read_peer(const RowSource& source) {
       if (action.kind == ActionKind::kForward) {
         if (mine_after) activations_.push_back({map.chunk_of(after), action.micro_batch, cell});
         if (mine_before && !source.trains) {
-          received_in(map.chunk_of(before), action.micro_batch) = cell;
+          received(map.chunk_of(before), action.micro_batch) = cell;
         }
       } else if (gives_gradient(action)) {
         if (mine_before) gradients_.push_back({map.chunk_of(before), action.micro_batch, cell});
-        if (mine_after) received_in(map.chunk_of(after), action.micro_batch) = cell;
+        if (mine_after) received(map.chunk_of(after), action.micro_batch) = cell;
       }
     }
   }
 }
 
-// The peer receives in the order in which this rank sends: a message that it needs late, but that
-// was sent before one that it needs early, is received with the early one.
+// So far it is known in which cell the peer needs each message.
 void Neighbour::order_receives(const RowSource& source, const Row& own) {
-  std::int64_t earliest = kNever;
-  for (const Cell& cell : std::views::reverse(own)) {
-    for (const Action& action : std::views::reverse(cell.actions())) {
+  std::vector<std::int64_t*> sends;  // the cells of the last messages, in the order of the sends
+  for (const Cell& cell : own) {
+    for (const Action& action : cell.actions()) {
       const std::int32_t to = action.stage.value + (source.trains ? -1 : 1);
-      const bool sends =
+      const bool sends_last =
           source.trains ? gives_gradient(action) : action.kind == ActionKind::kForward;
-      if (!sends || !owned_by(source.map, to, peer_)) continue;
-      std::int64_t& received = received_in(source.map.chunk_of(action.stage), action.micro_batch);
-      earliest = received = std::min(received, earliest);
+      if (!sends_last || !owned_by(source.map, to, peer_)) continue;
+      sends.push_back(&received(source.map.chunk_of(action.stage), action.micro_batch));
     }
   }
-}
-
-bool Neighbour::receives_next(std::int64_t cell, std::int64_t done) const {
-  if (cell <= done) return true;
-  // The very next cell's receives are this rank's own messages, unless it has two passes to feed.
-  return cell == done + 1 && !row_[static_cast<std::size_t>(cell)].overlapped();
+  // What is needed late, but was sent before something that is needed early, comes with that.
+  std::int64_t earliest = kNever;
+  for (std::int64_t* cell : std::views::reverse(sends))
+    earliest = *cell = std::min(*cell, earliest);
+  // What a cell receives first, it receives right after the cell before, unless it has two passes
+  // to feed; the rest may have to wait for that.
+  std::int64_t previous = -1;
+  for (std::int64_t* received : sends) {
+    const std::int64_t cell = *received;
+    const bool first = cell != std::exchange(previous, cell) && cell != kNever;
+    if (first && !row_[static_cast<std::size_t>(cell)].overlapped()) --*received;
+  }
 }
 
 }  // namespace penstock::schedule

@@ -26,30 +26,27 @@ class Neighbour {
   const std::vector<Incoming>& activations() const { return activations_; }
   const std::vector<Incoming>& gradients() const { return gradients_; }
 
-  // The cell at whose beginning the peer receives the last message that `chunk` sends it for the
-  // micro batch: the gradient; forward only: the activation.
-  std::int64_t received_in(ChunkId chunk, MicroBatchId micro_batch) const {
-    return received_in_[static_cast<std::size_t>(chunk.value)]
-                       [static_cast<std::size_t>(micro_batch.value)];
+  // The peer's cell after which it is sure to have received the last message that `chunk` sends it
+  // for the micro batch, or to do so next, with nothing else to wait for: the gradient; forward
+  // only: the activation.
+  std::int64_t received_after(ChunkId chunk, MicroBatchId micro_batch) const {
+    return received_[static_cast<std::size_t>(chunk.value)]
+                    [static_cast<std::size_t>(micro_batch.value)];
   }
-  // Whether the peer, once it is past its cell `done`, is sure to receive what it receives in
-  // `cell` without computing or hearing from any other rank before. If so for a cell, then for all
-  // earlier ones.
-  bool receives_next(std::int64_t cell, std::int64_t done) const;
 
  private:
   void read_peer(const RowSource& source);
   void order_receives(const RowSource& source, const Row& own);
-  std::int64_t& received_in(ChunkId chunk, MicroBatchId micro_batch) {
-    return received_in_[static_cast<std::size_t>(chunk.value)]
-                       [static_cast<std::size_t>(micro_batch.value)];
+  std::int64_t& received(ChunkId chunk, MicroBatchId micro_batch) {
+    return received_[static_cast<std::size_t>(chunk.value)]
+                    [static_cast<std::size_t>(micro_batch.value)];
   }
 
   PipeRank self_, peer_;
   Row row_;
   std::vector<Incoming> activations_, gradients_;
-  // By own chunk and micro batch.
-  std::vector<std::vector<std::int64_t>> received_in_;
+  // By own chunk and micro batch: received_after().
+  std::vector<std::vector<std::int64_t>> received_;
 };
 
 // The row without its idle cells. ScheduleError, naming the rank, unless every action is of a stage
