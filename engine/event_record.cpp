@@ -69,7 +69,7 @@ void add_bytes(std::string& out, unsigned field, std::string_view bytes) {
 }
 
 // --- field numbers of event.proto and summary.proto
-enum EventField : unsigned {
+enum EventField : std::uint8_t {
   kWallTime = 1,
   kStep = 2,
   kFileVersion = 3,
@@ -79,7 +79,7 @@ enum EventField : unsigned {
 constexpr unsigned kSessionStatus = 1;
 constexpr std::int64_t kSessionStart = 1;
 constexpr unsigned kSummaryValue = 1;
-enum ValueField : unsigned { kTag = 1, kSimpleValue = 2 };
+enum ValueField : std::uint8_t { kTag = 1, kSimpleValue = 2 };
 
 }  // namespace
 
