@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/poison.h"
+
 namespace penstock::tensor {
 
 void MemoryCounters::add(std::size_t bytes) noexcept {
@@ -86,7 +88,7 @@ class CpuAllocator final : public Allocator {
       void* block = blocks.back();
       blocks.pop_back();
       idle_ -= static_cast<std::int64_t>(size.bytes);
-      return block;
+      return block;  // poisoned when it was released
     }
     // Sizes that change would leave a peak of each behind: keep no more idle than is in use.
     if (idle_ > std::max<std::int64_t>(kKeptIdle, counters()->live_bytes())) trim();
@@ -96,13 +98,12 @@ class CpuAllocator final : public Allocator {
       block = std::aligned_alloc(kAlignment, size.bytes);
     }
     if (block == nullptr) throw OutOfMemory(bytes);
+    poison(block, size.bytes);
     return block;
   }
 
   void release(void* data, std::size_t bytes) noexcept override {
-#ifndef NDEBUG
-    std::memset(data, 0xd5, bytes);  // poison: a use after release shows as garbage, not as luck
-#endif
+    poison(data, bytes);
     try {
       const SizeClass size = size_class(bytes);
       const std::lock_guard lock(mutex_);

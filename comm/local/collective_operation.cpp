@@ -26,7 +26,7 @@ bool CollectiveOperation::advance() {
     // so whoever finds all come sees the mark, and reads no part that was never given.
     const bool all_here = ready();
     if (meeting_->failed.load(std::memory_order_acquire)) throw CommError(meeting_->error);
-    if (!all_here) return false;
+    if (!all_here || delay_.holds()) return false;
     if (step()) {
       meeting_->calls[static_cast<std::size_t>(member_)] = {};
       meeting_.reset();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/collective.h"
+#include "comm/delay.h"
 #include "comm/local/group.h"
 #include "comm/reduce.h"
 #include "comm/work.h"
@@ -45,6 +46,7 @@ class CollectiveOperation final : public Operation {
   bool staged_;
   int phase_ = 0;                     // phases passed
   std::shared_ptr<Meeting> meeting_;  // null once complete
+  [[no_unique_address]] Delay delay_;
 };
 
 }  // namespace penstock::comm::local

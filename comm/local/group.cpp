@@ -8,9 +8,11 @@
 namespace penstock::comm::local {
 
 bool Parcel::advance() {
-  if (taken()) return true;
-  awaited_.store(true, std::memory_order_seq_cst);
-  return taken_.load(std::memory_order_seq_cst);
+  if (!taken()) {
+    awaited_.store(true, std::memory_order_seq_cst);
+    if (!taken_.load(std::memory_order_seq_cst)) return false;
+  }
+  return !delay_.holds();
 }
 
 std::string Parcel::describe() const {

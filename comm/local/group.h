@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/collective.h"
+#include "comm/delay.h"
 #include "comm/local/hub.h"
 #include "comm/message.h"
 #include "comm/work.h"
@@ -30,7 +31,7 @@ class Parcel final : public Operation {
 
   bool advance() override;
   std::string describe() const override;
-  int missing_rank() const override { return receiver_; }
+  int missing_rank() const override { return taken() ? -1 : receiver_; }
 
   // The receiver's thread, once.
   Message take(const std::shared_ptr<tensor::MemoryCounters>& account);
@@ -44,6 +45,7 @@ class Parcel final : public Operation {
   int receiver_;
   std::atomic<bool> taken_{false};
   std::atomic<bool> awaited_{false};  // the sender has looked and may be asleep
+  [[no_unique_address]] Delay delay_;
 };
 
 // One channel: parcels from one sender to one receiver, in order.

@@ -20,14 +20,14 @@ class LocalReceive final : public ReceiveOperation {
 
   bool advance() override {
     if (parcel_ == nullptr) inlet_.match();
-    return parcel_ != nullptr;
+    return parcel_ != nullptr && !delay_.holds();
   }
   Message take() override { return std::exchange(parcel_, nullptr)->take(allocator_->counters()); }
   std::string describe() const override {
     return "a message of kind " + std::string(name_of(kind_)) + " from rank " +
            std::to_string(sender_);
   }
-  int missing_rank() const override { return sender_; }
+  int missing_rank() const override { return parcel_ == nullptr ? sender_ : -1; }
   void deliver(std::shared_ptr<Parcel> parcel) { parcel_ = std::move(parcel); }
 
  private:
@@ -36,6 +36,7 @@ class LocalReceive final : public ReceiveOperation {
   int sender_;
   std::shared_ptr<tensor::Allocator> allocator_;
   std::shared_ptr<Parcel> parcel_;
+  [[no_unique_address]] Delay delay_;
 };
 
 void Inlet::match() {

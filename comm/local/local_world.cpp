@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/delay.h"
 #include "comm/pause.h"
 #include "tensor/error.h"
 
@@ -41,7 +42,7 @@ void LocalWorld::wait_for(Operation& operation) {
     } else if (Clock::now() >= deadline) {
       give_up(operation);
     } else {
-      hub_.bell(rank_).sleep_until(deadline, seen);
+      hub_.bell(rank_).sleep_until(look_again(deadline), seen);
     }
   }
 }

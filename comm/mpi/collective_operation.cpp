@@ -43,6 +43,7 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<const Members> members,
 bool CollectiveOperation::advance() {
   while (state_ != State::kDone) {
     if (state_ == State::kGreeting ? !greeted() : !requests_.done()) return false;
+    if (delay_.holds()) return false;
     next();
   }
   return true;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/collective.h"
+#include "comm/delay.h"
 #include "comm/mpi/requests.h"
 #include "comm/reduce.h"
 #include "comm/work.h"
@@ -83,6 +84,7 @@ class CollectiveOperation final : public Operation {
   std::vector<Greeting> greetings_;  // by member; mine is what I send
   std::size_t piece_begin_ = 0;      // elements that are done (of each part, for reduce_scatter)
   tensor::Tensor scratch_;           // the others' contributions to my slice
+  [[no_unique_address]] Delay delay_;
 };
 
 }  // namespace penstock::comm::mpi

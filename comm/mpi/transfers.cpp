@@ -21,7 +21,7 @@ SendOperation::SendOperation(Message message, const Channel& channel)
 }
 
 bool SendOperation::advance() {
-  if (!requests_.done()) return false;
+  if (!requests_.done() || delay_.holds()) return false;
   message_.tensors.clear();
   return true;
 }
@@ -70,7 +70,7 @@ void Inlet::close() noexcept {
 bool MpiReceive::advance() {
   if (state_ == State::kDone) return true;
   if (state_ != State::kTensors) inlet_->match();
-  if (state_ != State::kTensors || !requests_.done()) return false;
+  if (state_ != State::kTensors || !requests_.done() || delay_.holds()) return false;
   state_ = State::kDone;
   return true;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/delay.h"
 #include "comm/message.h"
 #include "comm/mpi/requests.h"
 #include "comm/mpi/wire.h"
@@ -43,6 +44,7 @@ class SendOperation final : public Operation {
   Channel channel_;
   std::vector<std::byte> header_;
   Requests requests_;
+  [[no_unique_address]] Delay delay_;
 };
 
 class MpiReceive;
@@ -98,6 +100,7 @@ class MpiReceive final : public ReceiveOperation {
   std::vector<std::byte> header_;
   Message message_;
   Requests requests_;
+  [[no_unique_address]] Delay delay_;
 };
 
 }  // namespace penstock::comm::mpi
