@@ -183,6 +183,7 @@ Config bind_config(const JsonValue& root) {
   top.read("checkpoint.timeout_seconds", config.checkpoint.timeout_seconds);
   top.read("frozen_parameters", config.frozen_parameters);
   bind_reports(root, config);
+  top.read("dataloader_drop_last", config.dataloader_drop_last);
   top.read("threads_per_rank", config.threads_per_rank);
   if (const JsonValue* seed = top.find("seed")) {
     config.seed = static_cast<std::uint64_t>(*seed->as_int());

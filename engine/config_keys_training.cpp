@@ -24,6 +24,10 @@ constexpr KeyRow kRows[] = {
     supported("seed", kInt, "1234", at_least(0),
               "Seed of initial weights, dropout and data order, whatever the grid. Penstock "
               "only."),
+    supported("dataloader_drop_last", kBool, "false", any(),
+              "Of a source that repeats its samples: true leaves out what does not fill a whole "
+              "step at the end of each pass; false lets a step reach over the end into the next "
+              "pass. At the end of a source that does not repeat, an incomplete step never runs."),
     off_only("gradient_allreduce_op", kString, "\"mean\"", one_of("mean", "sum"),
              "gradients are averaged by the weights of their micro batches"),
     off_only("prescale_gradients", kBool, "false", any(),
@@ -34,9 +38,6 @@ constexpr KeyRow kRows[] = {
     off_only("disable_allgather", kBool, "false", any(), "there is no other collective to use"),
     off_only("managed_gradient_accumulation", kBool, "true", any(),
              "the schedule owns gradient accumulation"),
-    hint("dataloader_drop_last", kBool, "false", any(),
-         "a step runs only when all its micro batches are there; what the data source still holds "
-         "at its end is never half used"),
     hint("vocabulary_size", kInt, "", at_least(1), "the model states its own vocabulary"),
 };
 

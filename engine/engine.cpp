@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/engine_state.h"
+#include "engine/loader.h"
 #include "engine/streams.h"
 
 namespace penstock::engine {
@@ -15,7 +16,11 @@ Engine::Engine(comm::World& world, model::Module module, Config config,
 Engine::~Engine() = default;
 
 TrainResult Engine::train_batch() {
-  return state_->train();
+  return state_->train(nullptr);
+}
+
+TrainResult Engine::train_batch(model::DataSource& data) {
+  return state_->train(&data);
 }
 
 EvalResult Engine::eval_batch(model::DataSource& data, const EvalOptions& options) {
@@ -40,8 +45,16 @@ void Engine::close() {
 }
 
 void Engine::set_data(std::unique_ptr<model::DataSource> data) {
+  if (data != nullptr) {
+    require_samples(*data);
+    state_->source_position = data->position();
+  }
+  state_->source = data.get();
   state_->data = std::move(data);
-  if (state_->data != nullptr) state_->source_position = state_->data->position();
+}
+
+void Engine::set_batch_fn(BatchFunction function) {
+  state_->batch_function = std::move(function);
 }
 
 void Engine::add_observer(Observer& observer) {

@@ -25,6 +25,7 @@
 #include "comm/grid.h"
 #include "comm/world.h"
 #include "engine/batch_config.h"
+#include "engine/batch_function.h"
 #include "engine/config.h"
 #include "engine/errors.h"
 #include "engine/executor.h"
@@ -101,6 +102,9 @@ class Engine {
   // NonFiniteError; ExecutionError or PeerLost when the step failed half-way, after which only
   // destruction is allowed.
   TrainResult train_batch();
+  // The same from another source, which becomes the engine's: borrowed until the next set_data().
+  // Reads from its position, which moves past what was used, or stays when the call is refused.
+  TrainResult train_batch(model::DataSource& data);
   // Forward only; weights, optimizer, counters and random numbers stay as they are. The source is
   // read from its position, which moves past what was used, or stays when the call is refused.
   EvalResult eval_batch(model::DataSource& data, const EvalOptions& options = {});
@@ -115,8 +119,12 @@ class Engine {
 
   // --- local calls
   // Replaces the source. The next step begins at its position, which is data_position() from then
-  // on; it must be the same on all ranks that load.
+  // on; it must be the same on all ranks that load. Throws InvalidArgument for an empty one.
   void set_data(std::unique_ptr<model::DataSource> data);
+  // Called on every rank that loads, for each micro batch that it fetches, in training and
+  // evaluation; must do the same to the same data on all of them. What it throws refuses the call
+  // on all ranks. Null: none.
+  void set_batch_fn(BatchFunction function);
   // Observers see every instruction; borrowed until removed.
   void add_observer(Observer& observer);
   void remove_observer(Observer& observer);

@@ -7,6 +7,7 @@
 #include "engine/cuts.h"
 #include "engine/engine_state.h"
 #include "engine/hash.h"
+#include "engine/loader.h"
 #include "engine/report.h"
 #include "engine/streams.h"
 #include "model/partition.h"
@@ -22,11 +23,12 @@ int default_threads(const comm::World& world) {
 }  // namespace
 
 Engine::State::State(comm::World& rank_world, model::Module module, Config run_config,
-                     std::unique_ptr<model::DataSource> source, const EngineOptions& engine_options)
+                     std::unique_ptr<model::DataSource> own_source,
+                     const EngineOptions& engine_options)
     : world(rank_world),
       config(std::move(run_config)),
       options(engine_options),
-      data(std::move(source)) {
+      data(std::move(own_source)) {
   // What is wrong here is wrong on every rank, or the vote says that the ranks differ.
   model::Bounds bounds;
   vote_after(CallKind::kConstruct, [&] { bounds = plan(module); });
@@ -79,7 +81,11 @@ model::Bounds Engine::State::plan(const model::Module& module) {
                       "expected a schedule that reduces tied gradients, such as \"1f1b\"");
   }
   identity = identity_with(stream.identity, module);
-  if (data != nullptr) source_position = data->position();
+  if (data != nullptr) {
+    require_samples(*data);
+    source = data.get();
+    source_position = data->position();
+  }
   return cut_module(module, config, train_schedule->stage_map());
 }
 

@@ -281,7 +281,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   try {
     saved = parse_engine_json(reader.engine_json(), rank->module);
     check_tensors(*rank, reader);
-    if (data != nullptr && rank->loads_data()) data->seek(saved.data_position);
+    if (source != nullptr && rank->loads_data()) source->seek(saved.data_position);
   } catch (const std::exception& error) {
     mine.error = error_text(error);
   }

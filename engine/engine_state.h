@@ -24,7 +24,7 @@ namespace penstock::engine {
 
 struct Engine::State {
   State(comm::World& rank_world, model::Module module, Config run_config,
-        std::unique_ptr<model::DataSource> source, const EngineOptions& engine_options);
+        std::unique_ptr<model::DataSource> own_source, const EngineOptions& engine_options);
 
   // --- construction, in this order (engine_build.cpp)
   // Makes the training stream, and throws what is wrong with config and module before anything is
@@ -46,10 +46,15 @@ struct Engine::State {
   void adopt_schedule();
 
   // --- the step protocol (engine_step.cpp)
-  TrainResult train();
-  EvalResult evaluate(model::DataSource& source, const EvalOptions& options);
-  // Fetches and votes; leaves the micro batches in rank.batch.
-  void prepare(CallKind kind, model::DataSource* source, std::int64_t source_position);
+  TrainResult train(model::DataSource* given);  // given: null, or what replaces the source
+  TrainResult train_from(model::DataSource* given);
+  TrainResult train_result() const;
+  EvalResult evaluate(model::DataSource& from, const EvalOptions& options);
+  EvalResult eval_result() const;
+  // Fetches and votes; leaves the micro batches in rank.batch. Returns where the batch begins.
+  std::int64_t prepare(CallKind kind, model::DataSource* from, std::int64_t position);
+  // Fetches what this rank needs, and fills in what it brings to the vote.
+  void load(Ballot& mine, model::DataSource* from, std::int64_t position);
   void weigh();        // the fetched micro batches, on the last stage
   void sum_weights();  // over replicas
   // Runs the stream; afterwards a failure leaves the engine unusable.
@@ -97,6 +102,8 @@ struct Engine::State {
   Executor executor;
   std::unique_ptr<MemoryMeter> memory_meter;  // null: memory is not measured
   std::unique_ptr<model::DataSource> data;
+  model::DataSource* source = nullptr;  // where steps read: data, or what train_batch was given
+  BatchFunction batch_function;
   std::string report;
   std::string failure;         // not empty: a step failed half-way, and this engine is unusable
   std::uint64_t identity = 0;  // hash of config, schedule and module; equal on all ranks

@@ -11,7 +11,24 @@
 
 namespace penstock::engine {
 
-TrainResult Engine::State::train() {
+namespace {
+
+// Does the work of a call that reads a source. When it throws, the source is where it was.
+template <class Work>
+auto reading(model::DataSource* source, const Work& work) {
+  if (source == nullptr) return work();
+  const std::int64_t position = source->position();
+  try {
+    return work();
+  } catch (...) {
+    source->seek(position);
+    throw;
+  }
+}
+
+}  // namespace
+
+TrainResult Engine::State::train(model::DataSource* given) {
   require_usable();
   if (rank->updater == nullptr) {
     throw ConfigError(
@@ -19,6 +36,15 @@ TrainResult Engine::State::train() {
         "\"optimizer\", or use eval_batch");
   }
   begin_step();
+  // What does not load asks no source for anything.
+  model::DataSource* read = rank->loads_data() ? given : nullptr;
+  TrainResult result = reading(read, [&] { return train_from(given); });
+  // Last: what the source throws here leaves no other rank waiting.
+  if (read != nullptr) read->seek(source_position);
+  return result;
+}
+
+TrainResult Engine::State::train_from(model::DataSource* given) {
   begin_probing();
   Batch& run = rank->batch;
   run = {};
@@ -26,7 +52,10 @@ TrainResult Engine::State::train() {
   run.first_sample = samples;
   run.rows = batch.train_micro_batch_size_per_gpu;
   run.micro_batches = static_cast<int>(batch.gradient_accumulation_steps);
-  prepare(CallKind::kTrain, data.get(), source_position);
+  const bool replaced = given != nullptr;
+  const std::int64_t position =
+      prepare(CallKind::kTrain, replaced ? given : source,
+              replaced && rank->loads_data() ? given->position() : source_position);
 
   rank->context.random.step = static_cast<std::uint64_t>(steps);
   run_stream(*train_schedule);
@@ -47,51 +76,57 @@ TrainResult Engine::State::train() {
     }
   }
   samples += batch.train_batch_size;
-  source_position += batch.train_batch_size;
-  TrainResult result;
-  result.step = steps;
-  result.grad_norm = update.grad_norm;
-  result.skipped = update.skipped;
-  result.lr = update.lr;
-  result.loss = run.losses.mean();
-  result.replica_loss = run.losses.replica_mean();
-  result.micro_losses = run.losses.micro();
-  result.extras = run.losses.extras();
-  result.micro_extras = run.losses.micro_extras();
+  source_position = position + batch.train_batch_size;
+  if (replaced) source = given;
+  TrainResult result = train_result();
   report_step(result);
   return result;
 }
 
-EvalResult Engine::State::evaluate(model::DataSource& source, const EvalOptions& eval_options) {
-  require_usable();
-  Batch& run = rank->batch;
-  run = {};
-  run.training = false;
-  run.rows = batch.train_micro_batch_size_per_gpu;
-  run.micro_batches = eval_micro_batches(eval_options);
-  const std::int64_t position = rank->loads_data() ? source.position() : 0;
-  try {
-    prepare(CallKind::kEval, &source, position);
-  } catch (const std::exception&) {
-    if (rank->loads_data()) source.seek(position);
-    throw;
-  }
+TrainResult Engine::State::train_result() const {
+  const UpdateResult& update = rank->updater->last();
+  const LossTable& losses = rank->batch.losses;
+  return {.step = steps,
+          .loss = losses.mean(),
+          .replica_loss = losses.replica_mean(),
+          .micro_losses = losses.micro(),
+          .extras = losses.extras(),
+          .micro_extras = losses.micro_extras(),
+          .grad_norm = update.grad_norm,
+          .skipped = update.skipped,
+          .lr = update.lr};
+}
 
-  if (eval_schedule == nullptr || eval_schedule->num_micro_batches() != run.micro_batches) {
-    eval_schedule = make_eval_stream(rank->map, run.micro_batches, rank->pipe_rank);
-  }
-  run_stream(*eval_schedule);
-  // Last: what the source throws here leaves no other rank waiting.
-  if (rank->loads_data()) {
-    source.seek(position + run.rows * run.micro_batches * rank->comms.data().size());
-  }
-  EvalResult result{.loss = run.losses.mean(),
-                    .replica_loss = run.losses.replica_mean(),
-                    .micro_losses = run.losses.micro(),
-                    .extras = run.losses.extras(),
-                    .micro_extras = run.losses.micro_extras()};
+EvalResult Engine::State::evaluate(model::DataSource& from, const EvalOptions& eval_options) {
+  require_usable();
+  model::DataSource* read = rank->loads_data() ? &from : nullptr;
+  std::int64_t end = 0;
+  EvalResult result = reading(read, [&] {
+    Batch& run = rank->batch;
+    run = {};
+    run.training = false;
+    run.rows = batch.train_micro_batch_size_per_gpu;
+    run.micro_batches = eval_micro_batches(eval_options);
+    end = prepare(CallKind::kEval, &from, read == nullptr ? 0 : read->position()) +
+          run.rows * run.micro_batches * rank->comms.data().size();
+    if (eval_schedule == nullptr || eval_schedule->num_micro_batches() != run.micro_batches) {
+      eval_schedule = make_eval_stream(rank->map, run.micro_batches, rank->pipe_rank);
+    }
+    run_stream(*eval_schedule);
+    return eval_result();
+  });
+  if (read != nullptr) read->seek(end);
   report_eval(result);
   return result;
+}
+
+EvalResult Engine::State::eval_result() const {
+  const LossTable& losses = rank->batch.losses;
+  return {.loss = losses.mean(),
+          .replica_loss = losses.replica_mean(),
+          .micro_losses = losses.micro(),
+          .extras = losses.extras(),
+          .micro_extras = losses.micro_extras()};
 }
 
 int Engine::State::eval_micro_batches(const EvalOptions& eval_options) const {
@@ -99,39 +134,51 @@ int Engine::State::eval_micro_batches(const EvalOptions& eval_options) const {
                                          : static_cast<int>(batch.gradient_accumulation_steps);
 }
 
-void Engine::State::prepare(CallKind kind, model::DataSource* source, std::int64_t position) {
+std::int64_t Engine::State::prepare(CallKind kind, model::DataSource* from, std::int64_t position) {
   Batch& run = rank->batch;
   Ballot mine = ballot(kind);
   mine.wanted = run.micro_batches;
-  if (run.micro_batches < 0) {
-    mine.error = "expected a number of micro batches, or 0 for as many as in training, got " +
-                 std::to_string(run.micro_batches);
-  } else if (rank->loads_data()) {
-    const auto begin = std::chrono::steady_clock::now();
-    try {
-      if (source == nullptr) {
-        throw tensor::InvalidArgument(
-            "there is no data source on this rank; give one to the "
-            "Engine or to set_data()");
-      }
-      FetchResult fetched = fetch(*source, {.first = position,
-                                            .rows = run.rows,
-                                            .micro_batches = run.micro_batches,
-                                            .replica = rank->comms.data().rank(),
-                                            .replicas = rank->comms.data().size()});
-      mine.available = static_cast<std::int64_t>(fetched.micro_batches.size());
-      mine.position = position;
-      mine.data_shortage = std::move(fetched.shortage);
-      run.loaded = std::move(fetched.micro_batches);
-      timers.add(Timer::kBatchInput, begin);
-      weigh();
-    } catch (const std::exception& error) {
-      mine.error = error_text(error);
+  try {
+    if (run.micro_batches < 0) {
+      throw tensor::InvalidArgument(
+          "expected a number of micro batches, or 0 for as many as in training, got " +
+          std::to_string(run.micro_batches));
     }
+    if (rank->loads_data()) load(mine, from, position);
+  } catch (const std::exception& error) {
+    mine.error = error_text(error);
   }
-  vote(world, mine);
+  const std::int64_t begin = vote(world, mine);
   run.number = ++batches;
   run.losses.reset(run.micro_batches);
+  return begin;
+}
+
+void Engine::State::load(Ballot& mine, model::DataSource* from, std::int64_t position) {
+  Batch& run = rank->batch;
+  const auto begin = std::chrono::steady_clock::now();
+  if (from == nullptr) {
+    throw tensor::InvalidArgument(
+        "there is no data source on this rank; give one to the Engine or to set_data()");
+  }
+  if (run.training && config.dataloader_drop_last) {
+    position = skip_incomplete(*from, position, batch.train_batch_size);
+  }
+  FetchResult fetched = fetch(*from,
+                              {.first = position,
+                               .rows = run.rows,
+                               .micro_batches = run.micro_batches,
+                               .replica = rank->comms.data().rank(),
+                               .replicas = rank->comms.data().size(),
+                               .training = run.training,
+                               .step = run.training ? steps + 1 : steps},
+                              batch_function);
+  mine.available = static_cast<std::int64_t>(fetched.micro_batches.size());
+  mine.position = position;
+  mine.data_shortage = std::move(fetched.shortage);
+  run.loaded = std::move(fetched.micro_batches);
+  timers.add(Timer::kBatchInput, begin);
+  weigh();
 }
 
 void Engine::State::weigh() {
@@ -142,9 +189,15 @@ void Engine::State::weigh() {
   }
   if (!rank->owns_last_stage()) return;
   const model::Loss* loss = rank->module.loss.get();
-  for (const model::MicroBatch& loaded : run.loaded) {
-    const double weight =
-        loss == nullptr ? static_cast<double>(loaded.rows()) : loss->weight(loaded.labels);
+  for (std::size_t m = 0; m < run.loaded.size(); ++m) {
+    const model::MicroBatch& loaded = run.loaded[m];
+    double weight = static_cast<double>(loaded.rows());
+    try {
+      if (loss != nullptr) weight = loss->weight(loaded.labels);
+    } catch (const std::exception& error) {
+      throw tensor::InvalidArgument("the labels of micro batch " + std::to_string(m) + ": " +
+                                    error.what());
+    }
     if (!(weight >= 0.0 && std::isfinite(weight))) {
       throw tensor::InvalidArgument("the loss gave a micro batch the weight " +
                                     std::to_string(weight) + "; expected a finite weight >= 0");

@@ -70,7 +70,7 @@ std::string error_text(const std::exception& error) {
   return text.empty() ? "an error without a text" : text;
 }
 
-void vote(comm::World& world, const Ballot& ballot) {
+std::int64_t vote(comm::World& world, const Ballot& ballot) {
   std::array<std::int64_t, kNumFields> result = fields_of(ballot);
   world.all().all_reduce_wait(result, comm::ReduceOp::kMin);
 
@@ -83,7 +83,7 @@ void vote(comm::World& world, const Ballot& ballot) {
   }
   const bool short_of_data = result[kAvailable] < ballot.wanted;
   const bool fine = result[kFine] == 1;
-  if (fine && differs.empty() && !short_of_data) return;
+  if (fine && differs.empty() && !short_of_data) return result[kPosition];
 
   // Every rank comes here or none does, since all saw the same minimum.
   const std::string mine = !ballot.error.empty()              ? ballot.error

@@ -31,7 +31,8 @@ struct Ballot {
 std::string error_text(const std::exception& error);
 
 // Collective over the world: one MIN all-reduce of int64 fields, and only on failure an exchange of
-// texts. Throws EndOfData when data are all that is missing, else CallRefused.
-void vote(comm::World& world, const Ballot& ballot);
+// texts. Returns the position that the ranks that load agree on, kNone if none has one. Throws
+// EndOfData when data are all that is missing, else CallRefused.
+std::int64_t vote(comm::World& world, const Ballot& ballot);
 
 }  // namespace penstock::engine

@@ -31,6 +31,9 @@ class DataSource {
   virtual void seek(std::int64_t position) = 0;
   // Samples left from position() to the end of the order; nullopt when it never ends.
   virtual std::optional<std::int64_t> remaining() const = 0;
+  // Of a source that repeats a finite one: samples left of the pass that next() goes on with, from
+  // 1 on. nullopt for others.
+  virtual std::optional<std::int64_t> left_in_pass() const { return std::nullopt; }
   // Goes back to the beginning for another pass, in the order of that epoch; a new source is in
   // epoch 0. By default all epochs have one order.
   virtual void begin_epoch(std::int64_t /*epoch*/) { seek(0); }

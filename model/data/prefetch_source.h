@@ -32,12 +32,14 @@ class PrefetchSource final : public DataSource {
   std::int64_t position() const override { return place_.position; }
   void seek(std::int64_t position) override;
   std::optional<std::int64_t> remaining() const override { return place_.remaining; }
+  std::optional<std::int64_t> left_in_pass() const override { return place_.left_in_pass; }
   void begin_epoch(std::int64_t epoch) override;
 
  private:
   struct Place {
     std::int64_t position = 0;
     std::optional<std::int64_t> remaining;
+    std::optional<std::int64_t> left_in_pass;
   };
   struct Request {
     std::int64_t position, rows;
@@ -57,7 +59,9 @@ class PrefetchSource final : public DataSource {
   void run();
   std::optional<Fetched> guess(const Request& request);
   Fetched read(std::int64_t rows);
-  Place source_place() const { return {source_->position(), source_->remaining()}; }
+  Place source_place() const {
+    return {source_->position(), source_->remaining(), source_->left_in_pass()};
+  }
   const Request* upcoming() const;
   void await_upcoming(Lock& lock);
   void stop_guessing(Lock& lock);

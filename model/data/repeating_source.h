@@ -19,6 +19,9 @@ class RepeatingSource final : public DataSource {
   std::int64_t position() const override { return epoch_ * length_ + source_->position(); }
   void seek(std::int64_t position) override;
   std::optional<std::int64_t> remaining() const override { return std::nullopt; }
+  std::optional<std::int64_t> left_in_pass() const override {
+    return length_ - source_->position() % length_;
+  }
 
   std::int64_t epoch() const { return epoch_; }
   std::int64_t epoch_length() const { return length_; }
