@@ -115,6 +115,16 @@ Trace make_trace(std::string title, const Timeline& timeline,
   return trace;
 }
 
+int num_chunks(const Trace& trace) {
+  int most = 1;
+  for (const TraceRank& rank : trace.ranks) {
+    for (const TraceSpan& span : rank.spans) {
+      most = std::max(most, span.instruction.chunk.value + 1);
+    }
+  }
+  return most;
+}
+
 Trace only_replica(const Trace& trace, int replica) {
   Trace one{trace.title, {}};
   for (const TraceRank& rank : trace.ranks) {

@@ -45,6 +45,9 @@ struct Trace {
 Trace make_trace(std::string title, const Timeline& timeline,
                  std::span<const std::unique_ptr<Schedule>> schedules);
 
+// Chunks of the rank that has most of them; 1 at least.
+int num_chunks(const Trace& trace);
+
 // The ranks of one replica. ScheduleError if there are none.
 Trace only_replica(const Trace& trace, int replica);
 

@@ -84,6 +84,9 @@ using Processes = std::map<std::int64_t, TraceRank>;
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
 
+// More than any rank has; pictures show a shade of each.
+constexpr std::int32_t kMostChunks = 1024;
+
 // The rank of an event's process, made when it is first seen.
 TraceRank& rank_of(Processes& processes, JsonObject& event) {
   const std::int64_t process = event.take("pid").integer(0, kMost);
@@ -115,7 +118,11 @@ bool read_complete_event(JsonObject event, Processes& processes) {
   JsonObject args(event.take("args"));
   if (!args.offers("instruction")) return false;
   TraceSpan span;
-  span.instruction = read_instruction(args.take("instruction"));
+  const JsonField instruction = args.take("instruction");
+  span.instruction = read_instruction(instruction);
+  if (span.instruction.chunk.value >= kMostChunks) {
+    instruction.fail("a chunk from 0 to " + std::to_string(kMostChunks - 1));
+  }
   if (args.offers("step")) {
     span.step = args.take("step").integer(0, std::numeric_limits<std::int64_t>::max());
   }

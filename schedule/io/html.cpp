@@ -1,23 +1,11 @@
 #include "schedule/io/html.h"
 
-#include <algorithm>
-
 #include "schedule/io/html_viewer.h"
 #include "schedule/io/json_reader.h"
 #include "schedule/io/style.h"
 
 namespace penstock::schedule {
 namespace {
-
-int num_chunks(const Trace& trace) {
-  int most = 1;
-  for (const TraceRank& rank : trace.ranks) {
-    for (const TraceSpan& span : rank.spans) {
-      most = std::max(most, span.instruction.chunk.value + 1);
-    }
-  }
-  return most;
-}
 
 Json fill(Colour colour) {
   return {{"fill", to_hex(colour)}, {"ink", is_dark(colour) ? "#fff" : "#000"}};
@@ -26,7 +14,8 @@ Json fill(Colour colour) {
 Json styles() {
   Json out;
   for (const PassStyle& style : kPassStyles) {
-    out[std::string(1, style.letter)] = {{"name", style.name}, {"band", style.band_name}};
+    out[std::string(1, letter_of(style.opcode))] = {{"name", style.name},
+                                                    {"band", style.band_name}};
   }
   out["O"] = {{"name", "optimizer step"}, {"band", "none"}};
   return out;
@@ -36,7 +25,7 @@ Json styles() {
 Json shades(int chunks) {
   Json out;
   for (const PassStyle& style : kPassStyles) {
-    Json& list = out[std::string(1, style.letter)] = Json::array();
+    Json& list = out[std::string(1, letter_of(style.opcode))] = Json::array();
     for (int chunk = 0; chunk < chunks; ++chunk) {
       list.push_back(fill(shade(style.colour, chunk, chunks)));
     }

@@ -22,7 +22,6 @@ enum class Band { kNone, kHatched, kSolid, kDotted };
 
 struct PassStyle {
   Opcode opcode;
-  char letter;
   std::string_view name;
   std::string_view band_name;
   Band band;
@@ -31,16 +30,14 @@ struct PassStyle {
 
 // Colours after Okabe and Ito's palette; lightness falls from first to last.
 inline constexpr std::array kPassStyles = {
-    PassStyle{Opcode::kForwardPass, 'F', "forward", "none", Band::kNone, {0x8f, 0xd0, 0xf5}},
+    PassStyle{Opcode::kForwardPass, "forward", "none", Band::kNone, {0x8f, 0xd0, 0xf5}},
     PassStyle{Opcode::kBackwardInput,
-              'I',
               "backward, input part",
               "hatched",
               Band::kHatched,
               {0xe9, 0xa8, 0x1c}},
-    PassStyle{Opcode::kBackwardPass, 'B', "backward", "solid", Band::kSolid, {0xd5, 0x5e, 0x00}},
+    PassStyle{Opcode::kBackwardPass, "backward", "solid", Band::kSolid, {0xd5, 0x5e, 0x00}},
     PassStyle{Opcode::kBackwardWeight,
-              'W',
               "backward, weight part",
               "dotted",
               Band::kDotted,

@@ -85,13 +85,10 @@ double tick_distance(double span, double wanted) {
 class Picture {
  public:
   Picture(const Trace& trace, const SvgOptions& options)
-      : trace_(trace), summary_(summarize(trace)) {
+      : trace_(trace), summary_(summarize(trace)), num_chunks_(num_chunks(trace)) {
     for (const TraceRank& rank : trace.ranks) {
       label_width_ = std::max(label_width_, text_width(rank.name, kFontSize));
-      for (const TraceSpan& span : rank.spans) {
-        num_chunks_ = std::max(num_chunks_, span.instruction.chunk.value + 1);
-        opcodes_.insert(span.instruction.opcode);
-      }
+      for (const TraceSpan& span : rank.spans) opcodes_.insert(span.instruction.opcode);
     }
     left_ = kMargin + label_width_ + 8.0;
     duration_ = std::max(summary_.end - summary_.start, std::numeric_limits<double>::min());
@@ -272,9 +269,8 @@ class Picture {
 
   void draw_message(const TraceSpan& span, double top) {
     const Opcode opcode = span.instruction.opcode;
-    const bool send = opcode == Opcode::kSendActivation || opcode == Opcode::kSendGrad;
-    const bool recv = opcode == Opcode::kRecvActivation || opcode == Opcode::kRecvGrad;
-    if (!send && !recv) return;
+    const bool send = is_send(opcode);
+    if (!send && !is_receive(opcode)) return;
     const bool gradient = opcode == Opcode::kSendGrad || opcode == Opcode::kRecvGrad;
     const std::string_view colour = gradient ? kGradientColour : kActivationColour;
     const double row = top + kBoxHeight + 1.0 + (gradient ? kMarksHeight / 2.0 : 0.0);
@@ -303,7 +299,8 @@ class Picture {
     legend_y_ = rows_end_ + kAxisHeight;
     for (const PassStyle& style : kPassStyles) {
       if (!opcodes_.contains(style.opcode)) continue;
-      const std::string words = std::string(1, style.letter) + ' ' + std::string(style.name);
+      const std::string words =
+          std::string(1, letter_of(style.opcode)) + ' ' + std::string(style.name);
       const double swatch = 22.0;
       const double left = legend_entry(swatch, words);
       rect(left, legend_y_, swatch, 15.0, to_hex(style.colour));
@@ -337,8 +334,8 @@ class Picture {
 
   const Trace& trace_;
   TraceSummary summary_;
+  int num_chunks_;
   std::set<Opcode> opcodes_;
-  int num_chunks_ = 1;
   double label_width_ = 0.0;
   double left_ = 0.0;      // where time begins
   double duration_ = 0.0;  // of the whole trace, never 0

@@ -114,6 +114,8 @@ TEST(ChromeTrace, ErrorsNameFieldValueAndExpectation) {
        R"~(args.instruction is "Fly(c0)"; expected one instruction, such as)~"},
       {R"~({"ph": "X", "args": {"instruction": "ReduceGrads(c0) | ReduceGrads(c1)"}})~",
        "expected one instruction"},
+      {R"~({"ph": "X", "args": {"instruction": "ReduceGrads(c2147483647)"}})~",
+       R"~(args.instruction is "ReduceGrads(c2147483647)"; expected a chunk from 0 to 1023)~"},
       {R"~({"ph": "X", "args": {"instruction": "ReduceGrads(c0)"}})~",
        "traceEvents[0].ts is missing"},
       {R"~({"ph": "X", "ts": 0, "dur": 1e16, "args": {"instruction": "ReduceGrads(c0)"}})~",

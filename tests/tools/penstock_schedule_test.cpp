@@ -129,6 +129,7 @@ TEST(PenstockSchedule, EndsWithStatus2AndSaysWhatIsWrong) {
       {"show 1f1b inference", "too many positional options"},
       {"show data_parallel", "pipeline.stages is 4; expected 1"},
       {"show gpipe --stage-map 0,1,x", "--stage-map is \"0,1,x\"; expected loop, v, or"},
+      {"show gpipe --ranks 2 --stage-map 0,1,", "--stage-map is \"0,1,\"; expected loop, v, or"},
       {"show gpipe --stage-map 0,2 --ranks 3", "rank"},
       {"verify dualpipev --micro-batches 7", "gradient_accumulation_steps is 7"},
       {"simulate 1f1b --forward -1", "stages[0].forward is -1"},

@@ -19,8 +19,10 @@ constexpr std::string_view kFilePrefix = "file:";
 // "0,1,1,0": the rank of each stage.
 StageMap map_from_owners(std::string_view text) {
   std::vector<std::int32_t> owners;
-  for (std::string_view rest = text; !rest.empty();) {
+  std::string_view rest = text;
+  for (bool more = true; more;) {
     const std::string_view word = rest.substr(0, rest.find(','));
+    more = word.size() < rest.size();
     std::int32_t owner = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), owner);
     if (error != std::errc{} || end != word.data() + word.size()) {
