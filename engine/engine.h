@@ -28,6 +28,7 @@
 #include "engine/batch_function.h"
 #include "engine/config.h"
 #include "engine/errors.h"
+#include "engine/eval.h"
 #include "engine/executor.h"
 #include "engine/found_schedule.h"
 #include "engine/measured_memory.h"
@@ -53,19 +54,6 @@ struct TrainResult {
   double grad_norm = 0.0;                                   // global, before clipping
   bool skipped = false;    // the norm was not finite; nothing was updated
   std::vector<double> lr;  // of each parameter group, as applied to this update
-};
-
-struct EvalResult {
-  // As in TrainResult.
-  double loss = 0.0;
-  double replica_loss = 0.0;
-  std::vector<double> micro_losses;
-  std::map<std::string, double> extras;
-  std::map<std::string, std::vector<double>> micro_extras;
-};
-
-struct EvalOptions {
-  int micro_batches = 0;  // per replica; 0: as in training
 };
 
 // Makes the training stream of one rank of a pipe.
@@ -105,8 +93,9 @@ class Engine {
   // The same from another source, which becomes the engine's: borrowed until the next set_data().
   // Reads from its position, which moves past what was used, or stays when the call is refused.
   TrainResult train_batch(model::DataSource& data);
-  // Forward only; weights, optimizer, counters and random numbers stay as they are. The source is
-  // read from its position, which moves past what was used, or stays when the call is refused.
+  // Forward only; weights, optimizer, counters, the training source and random numbers stay as they
+  // are. The source is read from its position, which moves past what was used, or stays when the
+  // call throws. Needs no optimizer.
   EvalResult eval_batch(model::DataSource& data, const EvalOptions& options = {});
   // Commits a checkpoint; tag "" means global_stepN.
   void save_checkpoint(const std::filesystem::path& directory, const std::string& tag = "",

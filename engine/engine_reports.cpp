@@ -78,8 +78,8 @@ void Engine::State::report_step(const TrainResult& result) {
 }
 
 void Engine::State::report_eval(const EvalResult& result) {
-  if (monitors == nullptr) return;
-  std::vector<Metric> metrics{metric("eval_loss", result.loss)};
+  if (monitors == nullptr || !result.loss) return;
+  std::vector<Metric> metrics{metric("eval_loss", *result.loss)};
   add_extras("eval_loss_", result.extras, metrics);
   write_metrics(metrics);
 }

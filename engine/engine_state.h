@@ -50,7 +50,7 @@ struct Engine::State {
   TrainResult train_from(model::DataSource* given);
   TrainResult train_result() const;
   EvalResult evaluate(model::DataSource& from, const EvalOptions& options);
-  EvalResult eval_result() const;
+  EvalResult eval_result();  // takes the outputs out of rank.batch
   // Fetches and votes; leaves the micro batches in rank.batch. Returns where the batch begins.
   std::int64_t prepare(CallKind kind, model::DataSource* from, std::int64_t position);
   // Fetches what this rank needs, and fills in what it brings to the vote.
@@ -59,8 +59,8 @@ struct Engine::State {
   void sum_weights();  // over replicas
   // Runs the stream; afterwards a failure leaves the engine unusable.
   void run_stream(const schedule::Schedule& schedule);
-  // Fills in the mean loss and this replica's losses, from the last stage.
-  void share_losses();
+  // Fills in mean losses and outputs, and tells the losses to all stages.
+  void share_results();
   // Micro batches of an evaluation, per replica.
   int eval_micro_batches(const EvalOptions& eval_options) const;
 
@@ -98,7 +98,7 @@ struct Engine::State {
   std::optional<FoundSchedule> found;                 // by pipeline.schedule "auto"
   CostMeter meter;
   std::unique_ptr<ActivationMeter> activations;  // while it measures
-  int probing_steps = 0;  // done before anything was found
+  int probing_steps = 0;                         // done before anything was found
   Executor executor;
   std::unique_ptr<MemoryMeter> memory_meter;  // null: memory is not measured
   std::unique_ptr<model::DataSource> data;

@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "engine/engine_state.h"
+#include "engine/hash.h"
 #include "engine/loader.h"
+#include "engine/mean_outputs.h"
 #include "engine/report.h"
 #include "engine/streams.h"
 
@@ -24,6 +26,29 @@ auto reading(model::DataSource* source, const Work& work) {
     source->seek(position);
     throw;
   }
+}
+
+// What the ranks must agree on beside the number of micro batches.
+std::int64_t options_number(const Batch& run) {
+  const EvalOptions& eval = run.eval;
+  std::uint64_t hash = hash_with(kEmptyHash, static_cast<std::uint64_t>(run.rows));
+  for (const int option :
+       {static_cast<int>(eval.compute_loss), static_cast<int>(eval.broadcast_loss),
+        static_cast<int>(eval.reduction), static_cast<int>(eval.outputs)}) {
+    hash = hash_with(hash, static_cast<std::uint64_t>(option));
+  }
+  return static_cast<std::int64_t>(hash);
+}
+
+void check_sizes(const Batch& run) {
+  const auto check = [](const char* what, std::int64_t number) {
+    if (number >= 0) return;
+    throw tensor::InvalidArgument(std::string("expected a number of ") + what +
+                                  ", or 0 for as many as in training, got " +
+                                  std::to_string(number));
+  };
+  check("micro batches", run.micro_batches);
+  check("rows", run.rows);
 }
 
 }  // namespace
@@ -105,8 +130,9 @@ EvalResult Engine::State::evaluate(model::DataSource& from, const EvalOptions& e
     Batch& run = rank->batch;
     run = {};
     run.training = false;
-    run.rows = batch.train_micro_batch_size_per_gpu;
+    run.rows = eval_options.rows != 0 ? eval_options.rows : batch.train_micro_batch_size_per_gpu;
     run.micro_batches = eval_micro_batches(eval_options);
+    run.eval = eval_options;
     end = prepare(CallKind::kEval, &from, read == nullptr ? 0 : read->position()) +
           run.rows * run.micro_batches * rank->comms.data().size();
     if (eval_schedule == nullptr || eval_schedule->num_micro_batches() != run.micro_batches) {
@@ -120,13 +146,23 @@ EvalResult Engine::State::evaluate(model::DataSource& from, const EvalOptions& e
   return result;
 }
 
-EvalResult Engine::State::eval_result() const {
-  const LossTable& losses = rank->batch.losses;
-  return {.loss = losses.mean(),
-          .replica_loss = losses.replica_mean(),
-          .micro_losses = losses.micro(),
-          .extras = losses.extras(),
-          .micro_extras = losses.micro_extras()};
+EvalResult Engine::State::eval_result() {
+  Batch& run = rank->batch;
+  const LossTable& losses = run.losses;
+  EvalResult result;
+  if (run.eval.compute_loss && (run.eval.broadcast_loss || rank->owns_last_stage())) {
+    result.micro_losses = losses.micro();
+    result.micro_extras = losses.micro_extras();
+    if (run.eval.reduction == Reduction::kMean) {
+      result.loss = losses.mean();
+      result.replica_loss = losses.replica_mean();
+      result.extras = losses.extras();
+    }
+  }
+  if (run.eval.outputs == EvalOutputs::kMicroBatches) result.outputs = std::move(run.outputs);
+  result.mean_outputs = std::move(run.mean_outputs);
+  run.outputs.clear();
+  return result;
 }
 
 int Engine::State::eval_micro_batches(const EvalOptions& eval_options) const {
@@ -138,12 +174,9 @@ std::int64_t Engine::State::prepare(CallKind kind, model::DataSource* from, std:
   Batch& run = rank->batch;
   Ballot mine = ballot(kind);
   mine.wanted = run.micro_batches;
+  mine.options = options_number(run);
   try {
-    if (run.micro_batches < 0) {
-      throw tensor::InvalidArgument(
-          "expected a number of micro batches, or 0 for as many as in training, got " +
-          std::to_string(run.micro_batches));
-    }
+    check_sizes(run);
     if (rank->loads_data()) load(mine, from, position);
   } catch (const std::exception& error) {
     mine.error = error_text(error);
@@ -151,6 +184,9 @@ std::int64_t Engine::State::prepare(CallKind kind, model::DataSource* from, std:
   const std::int64_t begin = vote(world, mine);
   run.number = ++batches;
   run.losses.reset(run.micro_batches);
+  if (run.eval.outputs != EvalOutputs::kNone && rank->owns_last_stage()) {
+    run.outputs.resize(static_cast<std::size_t>(run.micro_batches));
+  }
   return begin;
 }
 
@@ -193,7 +229,7 @@ void Engine::State::weigh() {
     const model::MicroBatch& loaded = run.loaded[m];
     double weight = static_cast<double>(loaded.rows());
     try {
-      if (loss != nullptr) weight = loss->weight(loaded.labels);
+      if (loss != nullptr && run.eval.compute_loss) weight = loss->weight(loaded.labels);
     } catch (const std::exception& error) {
       throw tensor::InvalidArgument("the labels of micro batch " + std::to_string(m) + ": " +
                                     error.what());
@@ -232,7 +268,7 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
     sum_weights();
     executor.run(*rank);
     rank->buffers.finish();
-    share_losses();
+    share_results();
   } catch (const std::exception& error) {
     give_up(error_text(error));
     throw;
@@ -242,11 +278,15 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
   }
 }
 
-void Engine::State::share_losses() {
+void Engine::State::share_results() {
   Batch& run = rank->batch;
-  if (rank->owns_last_stage()) {
-    run.losses.average(run.weights, run.total_weight, rank->comms.data());
+  comm::Communicator& replicas = rank->comms.data();
+  if (rank->owns_last_stage() && run.eval.outputs == EvalOutputs::kMean) {
+    run.mean_outputs = mean_outputs(rank->context, run.outputs, replicas);
   }
+  if (!run.eval.compute_loss) return;
+  if (rank->owns_last_stage()) run.losses.average(run.weights, run.total_weight, replicas);
+  if (!run.eval.broadcast_loss) return;
   const schedule::StageId last(rank->map.num_stages() - 1);
   run.losses.broadcast(rank->context, rank->comms.pipe(), rank->map.rank_of(last).value);
 }

@@ -74,10 +74,14 @@ void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instructi
   PipeBuffer& buffer = buffer_with_inputs(state, instruction);
   set_micro_batch(state, instruction.micro_batch.value);
   const bool last = state.schedule->is_last_stage(instruction.chunk);
-  const ModelEnd end{.loss = state.module.loss.get()};
+  Batch& batch = state.batch;
+  ModelEnd end{.loss = state.module.loss.get(), .compute_loss = batch.eval.compute_loss};
+  if (last && batch.eval.outputs != EvalOutputs::kNone) {
+    end.outputs = &batch.outputs[static_cast<std::size_t>(instruction.micro_batch.value)];
+  }
   const model::LossResult result =
       run_forward(state.stage(instruction.chunk), state.context, buffer, last ? &end : nullptr);
-  if (last) state.batch.losses.record(instruction.micro_batch.value, result);
+  if (last && end.compute_loss) batch.losses.record(instruction.micro_batch.value, result);
 }
 
 template <>

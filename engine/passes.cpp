@@ -30,6 +30,13 @@ model::LossResult output_as_loss(std::span<const Tensor> outputs) {
       "; set Module::loss, or change the last layer");
 }
 
+// Elements of its own: nobody else reads or writes them later.
+Tensor owned(const Tensor& output, const model::Context& context) {
+  if (output.exclusive()) return output.detach();
+  return Tensor::from_bytes(context, output.shape(), output.dtype(),
+                            std::span(output.raw(), output.nbytes()));
+}
+
 // Computes the loss of a micro batch, and leaves its shell in the buffer.
 model::LossResult run_loss(const model::Loss* loss, model::Context& context, PipeBuffer& buffer,
                            std::span<const Tensor> outputs) {
@@ -40,7 +47,6 @@ model::LossResult run_loss(const model::Loss* loss, model::Context& context, Pip
                                   result.loss.to_string());
   }
   buffer.loss = result.loss.shell();
-  buffer.labels.clear();
   return result;
 }
 
@@ -94,7 +100,11 @@ model::LossResult run_forward(model::Stage& stage, model::Context& context, Pipe
   std::vector<Tensor> outputs = stage.forward(context, buffer.inputs, training);
   model::LossResult result;
   if (end != nullptr) {
-    result = run_loss(end->loss, context, buffer, outputs);
+    if (end->compute_loss) result = run_loss(end->loss, context, buffer, outputs);
+    buffer.labels.clear();
+    if (end->outputs != nullptr) {
+      for (const Tensor& output : outputs) end->outputs->push_back(owned(output, context));
+    }
   } else {
     keep_outputs(buffer, std::move(outputs), training);
   }

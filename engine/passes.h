@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "engine/pipe_buffers.h"
 #include "model/context.h"
@@ -14,12 +15,14 @@ namespace penstock::engine {
 // What the last stage of the model does with its outputs.
 struct ModelEnd {
   const model::Loss* loss = nullptr;  // null: the one output is the loss
+  bool compute_loss = true;
+  std::vector<tensor::Tensor>* outputs = nullptr;  // not null: gets the outputs
 };
 
 // Runs a stage on the buffer's inputs, whose shells stay. With an end (the last stage) the result
-// is the loss, whose shell stays; else the outputs stay in the buffer, and the result is empty.
-// context.training says whether a tape is wanted. Throws what layers throw, and InvalidArgument for
-// a loss that is not a scalar.
+// is the loss, if it is wanted, whose shell stays; else the outputs stay in the buffer, and the
+// result is empty. context.training says whether a tape is wanted. Throws what layers throw, and
+// InvalidArgument for a loss that is not a scalar.
 model::LossResult run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
                               const ModelEnd* end);
 

@@ -11,6 +11,7 @@
 
 #include "comm/grid.h"
 #include "comm/world.h"
+#include "engine/eval.h"
 #include "engine/gradients.h"
 #include "engine/loss_table.h"
 #include "engine/pipe_buffers.h"
@@ -36,6 +37,10 @@ struct Batch {
   double total_weight = 0.0;              // over micro batches and replicas; as weights
   // Where the last stage is as they come; on every rank once the stream is over.
   LossTable losses;
+  EvalOptions eval;  // of an evaluation; in training the defaults
+  // Of an evaluation, where the last stage is: what was asked for.
+  std::vector<std::vector<tensor::Tensor>> outputs;  // by micro batch
+  std::vector<tensor::Tensor> mean_outputs;
 };
 
 struct RankState {

@@ -16,11 +16,13 @@ enum Field : std::size_t {
   kNumber,
   kHash,
   kWanted,
+  kOptions,
   kPosition,
   kNotKind,
   kNotNumber,
   kNotHash,
   kNotWanted,
+  kNotOptions,
   kNotPosition,
   kAvailable,
   kFine,
@@ -28,9 +30,12 @@ enum Field : std::size_t {
 };
 constexpr std::size_t kComplement = kNotKind - kKind;
 
-constexpr std::array<std::string_view, kComplement> kFieldNames = {
-    "the kind of call", "the number of calls made", "the configuration or schedule",
-    "the number of micro batches", "the position in the data"};
+constexpr std::array<std::string_view, kComplement> kFieldNames = {"the kind of call",
+                                                                   "the number of calls made",
+                                                                   "the configuration or schedule",
+                                                                   "the number of micro batches",
+                                                                   "the options of the call",
+                                                                   "the position in the data"};
 
 std::string_view name_of(CallKind kind) {
   switch (kind) {
@@ -54,6 +59,7 @@ std::array<std::int64_t, kNumFields> fields_of(const Ballot& ballot) {
   fields[kNumber] = ballot.number;
   fields[kHash] = static_cast<std::int64_t>(ballot.hash);
   fields[kWanted] = ballot.wanted;
+  fields[kOptions] = ballot.options;
   fields[kPosition] = ballot.position;
   for (std::size_t i = 0; i < kComplement; ++i) fields[i + kComplement] = ~fields[i];
   // A rank that loads nothing has no say in the position.

@@ -21,6 +21,7 @@ struct Ballot {
   std::int64_t number = 0;         // of this call; equal on all ranks
   std::uint64_t hash = 0;          // of config and schedule; equal on all ranks
   std::int64_t wanted = 0;         // micro batches of the call; equal on all ranks
+  std::int64_t options = 0;        // of the call, as a number; equal on all ranks
   std::int64_t available = kNone;  // whole micro batches fetched; kNone: this rank loads none
   std::int64_t position = kNone;   // in the order of samples; equal on all ranks that load
   std::string data_shortage;       // says where the data ended, when available < wanted

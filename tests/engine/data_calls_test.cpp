@@ -101,7 +101,7 @@ TEST(BatchFunction, ChangesWhatTheModelGets) {
       }
       std::vector<double> result;
       for (int step = 0; step < 2; ++step) result.push_back(engine.train_batch().loss);
-      result.push_back(engine.eval_batch(*held_out).loss);
+      result.push_back(engine.eval_batch(*held_out).loss.value());
       engine.close();
       return result;
     });

@@ -40,10 +40,10 @@ Outcome run_into_the_end(comm::World& world, const RunSpec& run, std::int64_t sa
   const auto evaluate = [&] { return engine.eval_batch(*mlp_samples(64), {.micro_batches = 2}); };
 
   Outcome outcome;
-  outcome.wanted_eval_loss = evaluate().loss;
+  outcome.wanted_eval_loss = evaluate().loss.value();
   outcome.error = thrown_by([&] { engine.train_batch(); });
   outcome.unchanged = snapshot_of(engine) == before;
-  outcome.eval_loss = evaluate().loss;
+  outcome.eval_loss = evaluate().loss.value();
   engine.save_checkpoint(folder);
 
   // The order goes on where the run is.
@@ -147,7 +147,7 @@ TEST(DataEnd, OfAnEvaluationLeavesItsSource) {
                 }).starts_with("EndOfData: "));
     std::vector<double> result;
     for (model::DataSource* each : {source.get(), other.get()}) {
-      result.push_back(engine.eval_batch(*each, {.micro_batches = 2}).loss);
+      result.push_back(engine.eval_batch(*each, {.micro_batches = 2}).loss.value());
       EXPECT_EQ(each->position(), engine.loads_data() ? 8 : 0);
     }
     engine.close();

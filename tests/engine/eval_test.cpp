@@ -46,7 +46,7 @@ Outcome run_calls(comm::World& world, const RunSpec& run, const std::string& cal
       const auto before = counters();
       const Weights gradients = gradients_of(engine);
       held_out->seek(100);
-      outcome.eval_losses.push_back(engine.eval_batch(*held_out, {.micro_batches = 3}).loss);
+      outcome.eval_losses.push_back(engine.eval_batch(*held_out, {.micro_batches = 3}).loss.value());
       outcome.counters_kept &= counters() == before;
       outcome.gradients_kept &= gradients_of(engine) == gradients;
     }
@@ -102,7 +102,7 @@ std::vector<double> losses_of_rounds(comm::World& world, const RunSpec& run, uns
       // Unlike sets and sizes, so that a message of one call would not fit another.
       const engine::EvalResult result =
           engine.eval_batch(*sets[i], {.micro_batches = static_cast<int>(i) + 1});
-      losses.push_back(result.loss);
+      losses.push_back(result.loss.value());
       losses.insert(losses.end(), result.micro_losses.begin(), result.micro_losses.end());
     }
   }

@@ -46,7 +46,7 @@ std::vector<Trained> runs_of(const model::Module& module, const RunSpec& run) {
       result.losses.push_back(trained.loss);
       result.micro_losses = trained.micro_losses;
     }
-    result.losses.push_back(engine.eval_batch(*mlp_samples(64)).loss);
+    result.losses.push_back(engine.eval_batch(*mlp_samples(64)).loss.value());
     result.weights = weights_of(engine);
     engine.close();
     return result;

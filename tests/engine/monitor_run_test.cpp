@@ -111,7 +111,7 @@ TEST(MonitoredRun, RankZeroAloneWritesEachStepOnce) {
     Results results;
     for (int i = 0; i < 3; ++i) results.push_back(engine.train_batch());
     const auto eval = engine.eval_batch(*mlp_samples(64));
-    if (world.rank() == 0) eval_loss = eval.loss;
+    if (world.rank() == 0) eval_loss = eval.loss.value();
     engine.close();
     return results;
   });

@@ -53,7 +53,7 @@ TEST(StageMaps, AnyMapEvaluatesAsOneStageDoes) {
       engine::Engine engine(world, gpt12().module(), run.config());
       const auto held_out = gpt12().data();
       std::vector<double> losses = engine.eval_batch(*held_out, {.micro_batches = 7}).micro_losses;
-      losses.push_back(engine.eval_batch(*held_out, {.micro_batches = 1}).loss);
+      losses.push_back(engine.eval_batch(*held_out, {.micro_batches = 1}).loss.value());
       engine.close();
       return losses;
     });

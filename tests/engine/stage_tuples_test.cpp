@@ -282,9 +282,9 @@ TEST(StageShapes, AnEvaluationMayBeLonger) {
     engine::Engine engine(world, module, config_of(run), std::make_unique<Lengths>(six));
     set_weights(engine, start_weights(module));
     Lengths long_ones(twenty);
-    std::vector<double> result{engine.eval_batch(long_ones).loss};
+    std::vector<double> result{engine.eval_batch(long_ones).loss.value()};
     engine.train_batch();
-    result.push_back(engine.eval_batch(long_ones).loss);
+    result.push_back(engine.eval_batch(long_ones).loss.value());
     engine.close();
     return result;
   });

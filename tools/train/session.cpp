@@ -166,7 +166,7 @@ class Session {
     const engine::EvalResult result =
         engine_.eval_batch(*eval_source_, {.micro_batches = options_.eval_batches});
     say("step " + std::to_string(engine_.global_steps()) + ": evaluation loss " +
-        std::to_string(result.loss));
+        std::to_string(result.loss.value()));
   }
 
   void save() {
