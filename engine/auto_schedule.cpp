@@ -70,6 +70,8 @@ schedule::Costs rounded(schedule::Costs costs) {
     round(stage.backward_input);
     round(stage.backward_weight);
   }
+  round(costs.latency);
+  round(costs.seconds_per_byte);
   return costs;
 }
 

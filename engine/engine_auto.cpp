@@ -1,4 +1,5 @@
 // pipeline.schedule "auto": when it measures, searches and changes over.
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "engine/config_error.h"
 #include "engine/engine_state.h"
 #include "engine/streams.h"
+#include "engine/transfer_cost.h"
 
 namespace penstock::engine {
 
@@ -36,8 +38,17 @@ void Engine::State::end_probing() {
 }
 
 void Engine::State::find_schedule() {
-  const schedule::Costs costs = rounded(gather_costs(meter, *train_schedule, rank->comms.pipe(),
-                                                     rank->comms.data(), activations->bytes()));
+  schedule::Costs costs = gather_costs(meter, *train_schedule, rank->comms.pipe(),
+                                       rank->comms.data(), activations->bytes());
+  double largest = 0.0;
+  for (const schedule::StageCosts& stage : costs.stages) {
+    largest = std::max(largest, stage.message_bytes);
+  }
+  const TransferCost transfer =
+      measure_transfers(rank->comms.pipe(), rank->context, static_cast<std::int64_t>(largest));
+  costs.latency = transfer.latency;
+  costs.seconds_per_byte = transfer.seconds_per_byte;
+  costs = rounded(std::move(costs));
   found = search_together(world, config.pipeline, rank->map,
                           static_cast<int>(batch.gradient_accumulation_steps), costs);
   adopt_schedule();

@@ -110,6 +110,7 @@ TEST(AutoSchedule, IsFoundAfterAFewStepsAndTrainsTheSame) {
     for (const schedule::StageCosts& stage : costs.stages) EXPECT_GT(stage.activation_bytes, 0.0);
     EXPECT_EQ(costs.stages.front().message_bytes, kWidth * sizeof(float));
     EXPECT_EQ(costs.stages.back().message_bytes, 0.0);
+    EXPECT_GT(costs.latency, 0.0);
     const char* built_in = chunks == 1 ? "1f1b" : "interleaved_1f1b";
     const auto pipe =
         schedule::make_pipe(built_in, {.ranks = 2, .micro_batches = 6, .chunks = chunks});
