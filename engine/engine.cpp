@@ -27,6 +27,10 @@ EvalResult Engine::eval_batch(model::DataSource& data, const EvalOptions& option
   return state_->evaluate(data, options);
 }
 
+void Engine::set_train_batch_size(std::int64_t train_batch_size) {
+  state_->set_train_batch_size(train_batch_size);
+}
+
 void Engine::save_checkpoint(const std::filesystem::path& directory, const std::string& tag,
                              const std::string& client_state) {
   state_->save(directory, tag, client_state);

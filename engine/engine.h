@@ -97,6 +97,11 @@ class Engine {
   // are. The source is read from its position, which moves past what was used, or stays when the
   // call throws. Needs no optimizer.
   EvalResult eval_batch(model::DataSource& data, const EvalOptions& options = {});
+  // Changes the number of micro batches of the coming steps, and all that follows from it; the size
+  // of a micro batch stays. With pipeline.schedule "auto" a schedule for them is searched with the
+  // costs that are known; one that is read from a file serves no other number. A size that is not
+  // possible changes nothing: CallRefused or ConfigError on every rank.
+  void set_train_batch_size(std::int64_t train_batch_size);
   // Commits a checkpoint; tag "" means global_stepN.
   void save_checkpoint(const std::filesystem::path& directory, const std::string& tag = "",
                        const std::string& client_state = "");
@@ -126,7 +131,7 @@ class Engine {
   bool loads_data() const { return is_first_stage() || is_last_stage(); }
   const comm::Grid& grid() const;
   const Config& config() const;
-  const BatchTriple& batch() const;
+  const BatchTriple& batch() const;  // as of the next step
   // Which pipe rank owns which stage, and the cuts of the model into these stages, in layers.
   const schedule::StageMap& stage_map() const;
   std::span<const std::int64_t> bounds() const;

@@ -74,12 +74,7 @@ model::Bounds Engine::State::plan(const model::Module& module) {
   TrainStream stream = make_train_stream(config.pipeline, options.schedule, found, micro_batches,
                                          schedule::PipeRank(grid.position(world.rank()).pipe));
   train_schedule = std::move(stream.schedule);
-  if (GradientReducer::has_ties(module) &&
-      !contains(*train_schedule, schedule::Opcode::kReduceTiedGrads)) {
-    throw ConfigError("pipeline.schedule is \"" + std::string(train_schedule->name()) +
-                      "\", whose stream has no ReduceTiedGrads, but the module has tied layers; "
-                      "expected a schedule that reduces tied gradients, such as \"1f1b\"");
-  }
+  require_tied_reduction(*train_schedule, module);
   identity = identity_with(stream.identity, module);
   if (data != nullptr) {
     require_samples(*data);
@@ -87,6 +82,16 @@ model::Bounds Engine::State::plan(const model::Module& module) {
     source_position = data->position();
   }
   return cut_module(module, config, train_schedule->stage_map());
+}
+
+void Engine::State::require_tied_reduction(const schedule::Schedule& stream,
+                                           const model::Module& module) {
+  if (!GradientReducer::has_ties(module) || contains(stream, schedule::Opcode::kReduceTiedGrads)) {
+    return;
+  }
+  throw ConfigError("pipeline.schedule is \"" + std::string(stream.name()) +
+                    "\", whose stream has no ReduceTiedGrads, but the module has tied layers; "
+                    "expected a schedule that reduces tied gradients, such as \"1f1b\"");
 }
 
 std::uint64_t Engine::State::identity_with(std::uint64_t schedule_identity,

@@ -31,6 +31,8 @@ struct Engine::State {
   // built. Returns the cuts into stages.
   model::Bounds plan(const model::Module& module);
   void build_stages();  // this rank's layers and optimizer state
+  // Throws ConfigError for a training stream that leaves the module's ties out.
+  static void require_tied_reduction(const schedule::Schedule& stream, const model::Module& module);
   // Of config, schedule and module.
   std::uint64_t identity_with(std::uint64_t schedule_identity, const model::Module& module) const;
 
@@ -73,6 +75,8 @@ struct Engine::State {
   void write_metrics(std::span<const Metric> metrics);
   void progress_line(const TrainResult& result);
   void breakdown_lines();
+
+  void set_train_batch_size(std::int64_t train_batch_size);  // engine_batch_size.cpp
 
   // --- checkpoints (engine_checkpoint.cpp)
   void save(const std::filesystem::path& directory, const std::string& tag,

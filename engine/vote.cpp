@@ -49,6 +49,8 @@ std::string_view name_of(CallKind kind) {
       return "save_checkpoint";
     case CallKind::kLoad:
       return "load_checkpoint";
+    case CallKind::kSetBatchSize:
+      return "set_train_batch_size";
   }
   return "call";
 }

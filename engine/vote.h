@@ -11,7 +11,7 @@
 
 namespace penstock::engine {
 
-enum class CallKind : std::int64_t { kConstruct, kTrain, kEval, kSave, kLoad };
+enum class CallKind : std::int64_t { kConstruct, kTrain, kEval, kSave, kLoad, kSetBatchSize };
 
 // What one rank brings to the vote.
 struct Ballot {
