@@ -1,6 +1,7 @@
 // Runs a function on every rank of a grid, each with its own Engine, and collects what it returns.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,11 +19,12 @@ inline constexpr double kTimeoutSeconds = 60.0;
 // Ranks as threads. The results are by rank. Rethrows the first exception.
 template <class Result>
 std::vector<Result> on_ranks(int ranks, const std::function<Result(comm::World&)>& run) {
-  std::vector<Result> results(static_cast<std::size_t>(ranks));
+  // Not a vector: the elements of one of bools are not apart in memory.
+  std::deque<Result> results(static_cast<std::size_t>(ranks));
   comm::run_local(ranks, {.timeout_seconds = kTimeoutSeconds}, [&](comm::World& world) {
     results[static_cast<std::size_t>(world.rank())] = run(world);
   });
-  return results;
+  return {results.begin(), results.end()};
 }
 
 // Values of this rank's parameter, by logical name; empty when it does not own it.
