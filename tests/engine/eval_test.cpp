@@ -46,7 +46,8 @@ Outcome run_calls(comm::World& world, const RunSpec& run, const std::string& cal
       const auto before = counters();
       const Weights gradients = gradients_of(engine);
       held_out->seek(100);
-      outcome.eval_losses.push_back(engine.eval_batch(*held_out, {.micro_batches = 3}).loss.value());
+      outcome.eval_losses.push_back(
+          engine.eval_batch(*held_out, {.micro_batches = 3}).loss.value());
       outcome.counters_kept &= counters() == before;
       outcome.gradients_kept &= gradients_of(engine) == gradients;
     }

@@ -41,9 +41,9 @@ TEST(Readme, ExampleLearns) {
 // The picture beside the command in the README is what that command draws.
 TEST(Readme, ShowsThePictureThatTheToolDraws) {
   const std::string command = " draw zbv --ranks 4 --micro-batches 8 --out ";
-  EXPECT_NE(read_file(source_dir() / "README.md")
-                .find("`penstock-schedule" + command + "docs/zbv.svg`"),
-            std::string::npos);
+  EXPECT_NE(
+      read_file(source_dir() / "README.md").find("`penstock-schedule" + command + "docs/zbv.svg`"),
+      std::string::npos);
   const fs::path drawn = fs::temp_directory_path() / "penstock_repo_test_zbv.svg";
   run(PENSTOCK_SCHEDULE + command + "'" + drawn.string() + "'");
   EXPECT_EQ(read_file(source_dir() / "docs/zbv.svg"), read_file(drawn));

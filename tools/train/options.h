@@ -25,7 +25,7 @@ struct TrainOptions {
   std::int64_t save_every = 0;         // steps; 0: only after the last
   std::int64_t trace_step = 0;         // 0: the last step
   std::string export_weights;          // folder; empty: no export
-  bool plan = false;           // print the memory plan instead of training
+  bool plan = false;                   // print the memory plan instead of training
   bool verbose = false;
 };
 
