@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,7 +25,7 @@ std::vector<Result> on_ranks(int ranks, const std::function<Result(comm::World&)
   comm::run_local(ranks, {.timeout_seconds = kTimeoutSeconds}, [&](comm::World& world) {
     results[static_cast<std::size_t>(world.rank())] = run(world);
   });
-  return {results.begin(), results.end()};
+  return {std::make_move_iterator(results.begin()), std::make_move_iterator(results.end())};
 }
 
 // Values of this rank's parameter, by logical name; empty when it does not own it.
