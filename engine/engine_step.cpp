@@ -281,8 +281,12 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
 void Engine::State::share_results() {
   Batch& run = rank->batch;
   comm::Communicator& replicas = rank->comms.data();
-  if (rank->owns_last_stage() && run.eval.outputs == EvalOutputs::kMean) {
-    run.mean_outputs = mean_outputs(rank->context, run.outputs, replicas);
+  if (run.eval.outputs == EvalOutputs::kMean) {
+    if (rank->owns_last_stage()) {
+      run.mean_outputs = mean_outputs(rank->context, run.outputs, replicas);
+    }
+    // Outputs may have no mean, which the last stage alone sees: no rank returns before it did.
+    rank->comms.pipe().barrier().wait();
   }
   if (!run.eval.compute_loss) return;
   if (rank->owns_last_stage()) run.losses.average(run.weights, run.total_weight, replicas);
