@@ -27,6 +27,24 @@ EvalResult Engine::eval_batch(model::DataSource& data, const EvalOptions& option
   return state_->evaluate(data, options);
 }
 
+TrainResult Engine::step(const WholeBatch& batch, const StepOptions& options) {
+  return state_->step(&batch, options);
+}
+
+TrainResult Engine::step(const std::vector<model::MicroBatch>& micro_batches,
+                         const StepOptions& options) {
+  return state_->step(&micro_batches, options);
+}
+
+EvalResult Engine::eval_step(const WholeBatch& batch, const EvalOptions& options) {
+  return state_->eval_step(&batch, options);
+}
+
+EvalResult Engine::eval_step(const std::vector<model::MicroBatch>& micro_batches,
+                             const EvalOptions& options) {
+  return state_->eval_step(&micro_batches, options);
+}
+
 void Engine::set_train_batch_size(std::int64_t train_batch_size) {
   state_->set_train_batch_size(train_batch_size);
 }

@@ -34,6 +34,7 @@
 #include "engine/measured_memory.h"
 #include "engine/memory_plan.h"
 #include "engine/observer.h"
+#include "engine/whole_batch.h"
 #include "model/data_source.h"
 #include "model/module.h"
 #include "model/stage.h"
@@ -54,6 +55,9 @@ struct TrainResult {
   double grad_norm = 0.0;                                   // global, before clipping
   bool skipped = false;    // the norm was not finite; nothing was updated
   std::vector<double> lr;  // of each parameter group, as applied to this update
+  // Of step() alone, when asked for, on ranks with the last stage: the outputs of the last layer,
+  // those of all micro batches of this replica merged.
+  std::vector<tensor::Tensor> outputs;
 };
 
 // Makes the training stream of one rank of a pipe.
@@ -97,6 +101,33 @@ class Engine {
   // are. The source is read from its position, which moves past what was used, or stays when the
   // call throws. Needs no optimizer.
   EvalResult eval_batch(model::DataSource& data, const EvalOptions& options = {});
+  // train_batch and eval_batch on a batch that is given, cut into the micro batches of the step or
+  // cut already; neither a source nor the batch function is asked. Each replica is given its own,
+  // of any number of samples, which data_position() does not count. Ranks that have no use for it
+  // may give none. Throws CallRefused when a rank was given what cannot be, or ranks of a replica
+  // unlike batches. Of a MicroBatch, ids are not looked at; EvalOptions::rows must be 0.
+  TrainResult step(const WholeBatch& batch = {}, const StepOptions& options = {});
+  TrainResult step(const std::vector<model::MicroBatch>& micro_batches,
+                   const StepOptions& options = {});
+  EvalResult eval_step(const WholeBatch& batch = {}, const EvalOptions& options = {});
+  EvalResult eval_step(const std::vector<model::MicroBatch>& micro_batches,
+                       const EvalOptions& options = {});
+  // These do not compile: passes are instructions of the stream, and no call runs one.
+  template <class... Args>
+  void forward(Args&&...) {
+    static_assert(kNever<Args...>,
+                  "Engine has no forward(): train_batch(), or eval_batch() for outputs without "
+                  "training, runs the passes of all micro batches; step() and eval_step() take a "
+                  "batch instead of a source");
+  }
+  template <class... Args>
+  void backward(Args&&...) {
+    static_assert(
+        kNever<Args...>,
+        "Engine has no backward(): train_batch(), or step() with a batch, runs the passes "
+        "of all micro batches and updates the weights");
+  }
+
   // Changes the number of micro batches of the coming steps, and all that follows from it; the size
   // of a micro batch stays. With pipeline.schedule "auto" a schedule for them is searched with the
   // costs that are known; one that is read from a file serves no other number. A size that is not
@@ -159,6 +190,8 @@ class Engine {
   const std::string& startup_report() const;
 
  private:
+  template <class...>
+  static constexpr bool kNever = false;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -60,7 +60,7 @@ void Engine::State::begin_step() {
 
 void Engine::State::report_step(const TrainResult& result) {
   const double seconds = seconds_since(step_begin);
-  throughput.add_step(batch.train_batch_size, seconds);
+  throughput.add_step(rank->batch.total_samples, seconds);
   timers.end_step(seconds);
   if (monitors != nullptr) {
     std::vector<Metric> metrics{metric("train_loss", result.loss), metric("lr", result.lr.back()),

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/activation_meter.h"
+#include "engine/batch_split.h"
 #include "engine/cost_meter.h"
 #include "engine/engine.h"
 #include "engine/found_schedule.h"
@@ -50,21 +51,39 @@ struct Engine::State {
   // --- the step protocol (engine_step.cpp)
   TrainResult train(model::DataSource* given);  // given: null, or what replaces the source
   TrainResult train_from(model::DataSource* given);
-  TrainResult train_result() const;
   EvalResult evaluate(model::DataSource& from, const EvalOptions& options);
+  // The parts of a training call, named `call` in errors: what comes before its micro batches are
+  // known, and what comes after the vote, up to the result.
+  void begin_training(const char* call);
+  TrainResult run_training(const char* call);
+  TrainResult train_result();  // takes the outputs out of rank.batch
+  // The same of an evaluation.
+  void begin_evaluation(const EvalOptions& options);
+  EvalResult run_evaluation();
   EvalResult eval_result();  // takes the outputs out of rank.batch
-  // Fetches and votes; leaves the micro batches in rank.batch. Returns where the batch begins.
-  std::int64_t prepare(CallKind kind, model::DataSource* from, std::int64_t position);
-  // Fetches what this rank needs, and fills in what it brings to the vote.
-  void load(Ballot& mine, model::DataSource* from, std::int64_t position);
-  void weigh();        // the fetched micro batches, on the last stage
-  void sum_weights();  // over replicas
+  // Gets micro batches and votes; leaves them in rank.batch. `load` puts them there and fills in
+  // what this rank brings to the vote; what it throws refuses the call. Returns where the batch
+  // begins in the data.
+  std::int64_t prepare(CallKind kind, const std::function<void(Ballot&)>& load);
+  // Fetches what this rank needs from the source.
+  void fetch_from(model::DataSource* from, std::int64_t position, Ballot& mine);
+  void weigh();         // the fetched micro batches, by the loss, on the last stage
+  void count_tokens();  // of a sample, on the first stage
+  void sum_weights();   // over replicas
   // Runs the stream; afterwards a failure leaves the engine unusable.
   void run_stream(const schedule::Schedule& schedule);
   // Fills in mean losses and outputs, and tells the losses to all stages.
   void share_results();
   // Micro batches of an evaluation, per replica.
   int eval_micro_batches(const EvalOptions& eval_options) const;
+
+  // --- batches given at once (engine_whole_batch.cpp)
+  TrainResult step(const GivenBatch& given, const StepOptions& options);
+  EvalResult eval_step(const GivenBatch& given, const EvalOptions& options);
+  void prepare_given(CallKind kind, const GivenBatch& given);
+  // After the vote: tells all ranks which samples each micro batch has. Throws CallRefused, on
+  // every rank, when those that were given the batch do not agree on it.
+  void share_samples(const SplitBatch& mine);
 
   // --- reports (engine_reports.cpp)
   void start_reports();  // what the configuration asks for

@@ -2,14 +2,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "engine/engine_state.h"
 #include "engine/hash.h"
 #include "engine/loader.h"
 #include "engine/mean_outputs.h"
+#include "engine/merge_outputs.h"
 #include "engine/report.h"
 #include "engine/streams.h"
+#include "tensor/ops/shape.h"
 
 namespace penstock::engine {
 
@@ -51,16 +54,30 @@ void check_sizes(const Batch& run) {
   check("rows", run.rows);
 }
 
+// Labels as Loss::weight takes them: the axis that counts samples is the first.
+std::vector<tensor::Tensor> rows_first(tensor::Context& context,
+                                       const std::vector<tensor::Tensor>& labels,
+                                       std::span<const int> axes) {
+  std::vector<tensor::Tensor> result = labels;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (axes[i] != 0) result[i] = tensor::swap_axes(context, result[i], 0, axes[i]);
+  }
+  return result;
+}
+
+// Micro batch m of replica r is global micro batch m·replicas + r of those that begin at `first`.
+void place_samples(Batch& run, std::int64_t first, const comm::Communicator& replicas) {
+  for (std::int64_t m = 0; m < run.micro_batches; ++m) {
+    const std::int64_t global = m * replicas.size() + replicas.rank();
+    run.samples.push_back({first + global * run.rows, run.rows});
+  }
+  run.total_samples = run.rows * run.micro_batches * replicas.size();
+}
+
 }  // namespace
 
 TrainResult Engine::State::train(model::DataSource* given) {
-  require_usable();
-  if (rank->updater == nullptr) {
-    throw ConfigError(
-        "[train_batch] expected an optimizer in the configuration, got none; add "
-        "\"optimizer\", or use eval_batch");
-  }
-  begin_step();
+  begin_training("train_batch");
   // What does not load asks no source for anything.
   model::DataSource* read = rank->loads_data() ? given : nullptr;
   TrainResult result = reading(read, [&] { return train_from(given); });
@@ -70,24 +87,44 @@ TrainResult Engine::State::train(model::DataSource* given) {
 }
 
 TrainResult Engine::State::train_from(model::DataSource* given) {
-  begin_probing();
+  Batch& run = rank->batch;
+  run.rows = batch.train_micro_batch_size_per_gpu;
+  place_samples(run, samples, rank->comms.data());
+  model::DataSource* from = given != nullptr ? given : source;
+  const std::int64_t position = prepare(CallKind::kTrain, [&](Ballot& mine) {
+    if (!rank->loads_data()) return;
+    fetch_from(from, given != nullptr ? given->position() : source_position, mine);
+  });
+  TrainResult result = run_training("train_batch");
+  source_position = position + batch.train_batch_size;
+  if (given != nullptr) source = given;
+  report_step(result);
+  return result;
+}
+
+void Engine::State::begin_training(const char* call) {
+  require_usable();
+  if (rank->updater == nullptr) {
+    throw ConfigError("[" + std::string(call) +
+                      "] expected an optimizer in the configuration, got none; add \"optimizer\", "
+                      "or use eval_batch");
+  }
+  begin_step();
   Batch& run = rank->batch;
   run = {};
   run.training = true;
-  run.first_sample = samples;
-  run.rows = batch.train_micro_batch_size_per_gpu;
   run.micro_batches = static_cast<int>(batch.gradient_accumulation_steps);
-  const bool replaced = given != nullptr;
-  const std::int64_t position =
-      prepare(CallKind::kTrain, replaced ? given : source,
-              replaced && rank->loads_data() ? given->position() : source_position);
+}
 
+TrainResult Engine::State::run_training(const char* call) {
+  begin_probing();
   rank->context.random.step = static_cast<std::uint64_t>(steps);
   run_stream(*train_schedule);
 
   const UpdateResult& update = rank->updater->last();
   if (update.skipped && config.non_finite_gradients == NonFiniteGradients::kStop) {
-    throw NonFiniteError("[train_batch] the gradient norm of step " + std::to_string(steps + 1) +
+    throw NonFiniteError("[" + std::string(call) + "] the gradient norm of step " +
+                         std::to_string(steps + 1) +
                          " is not finite; nothing changed, since non_finite_gradients is \"stop\"");
   }
   ++steps;
@@ -100,15 +137,11 @@ TrainResult Engine::State::train_from(model::DataSource* given) {
           steps);
     }
   }
-  samples += batch.train_batch_size;
-  source_position = position + batch.train_batch_size;
-  if (replaced) source = given;
-  TrainResult result = train_result();
-  report_step(result);
-  return result;
+  samples += rank->batch.total_samples;
+  return train_result();
 }
 
-TrainResult Engine::State::train_result() const {
+TrainResult Engine::State::train_result() {
   const UpdateResult& update = rank->updater->last();
   const LossTable& losses = rank->batch.losses;
   return {.step = steps,
@@ -119,29 +152,45 @@ TrainResult Engine::State::train_result() const {
           .micro_extras = losses.micro_extras(),
           .grad_norm = update.grad_norm,
           .skipped = update.skipped,
-          .lr = update.lr};
+          .lr = update.lr,
+          .outputs = std::move(rank->batch.merged_outputs)};
 }
 
 EvalResult Engine::State::evaluate(model::DataSource& from, const EvalOptions& eval_options) {
-  require_usable();
+  begin_evaluation(eval_options);
   model::DataSource* read = rank->loads_data() ? &from : nullptr;
   std::int64_t end = 0;
   EvalResult result = reading(read, [&] {
     Batch& run = rank->batch;
-    run = {};
-    run.training = false;
     run.rows = eval_options.rows != 0 ? eval_options.rows : batch.train_micro_batch_size_per_gpu;
-    run.micro_batches = eval_micro_batches(eval_options);
-    run.eval = eval_options;
-    end = prepare(CallKind::kEval, &from, read == nullptr ? 0 : read->position()) +
-          run.rows * run.micro_batches * rank->comms.data().size();
-    if (eval_schedule == nullptr || eval_schedule->num_micro_batches() != run.micro_batches) {
-      eval_schedule = make_eval_stream(rank->map, run.micro_batches, rank->pipe_rank);
-    }
-    run_stream(*eval_schedule);
-    return eval_result();
+    place_samples(run, 0, rank->comms.data());
+    end = run.total_samples + prepare(CallKind::kEval, [&](Ballot& mine) {
+            if (read != nullptr) fetch_from(&from, read->position(), mine);
+          });
+    return run_evaluation();
   });
   if (read != nullptr) read->seek(end);
+  return result;
+}
+
+void Engine::State::begin_evaluation(const EvalOptions& eval_options) {
+  if (eval_options.losses != nullptr) eval_options.losses->clear();
+  require_usable();
+  Batch& run = rank->batch;
+  run = {};
+  run.training = false;
+  run.micro_batches = eval_micro_batches(eval_options);
+  run.eval = eval_options;
+}
+
+EvalResult Engine::State::run_evaluation() {
+  const Batch& run = rank->batch;
+  if (eval_schedule == nullptr || eval_schedule->num_micro_batches() != run.micro_batches) {
+    eval_schedule = make_eval_stream(rank->map, run.micro_batches, rank->pipe_rank);
+  }
+  run_stream(*eval_schedule);
+  EvalResult result = eval_result();
+  if (run.eval.losses != nullptr) *run.eval.losses = result.micro_losses;
   report_eval(result);
   return result;
 }
@@ -160,6 +209,7 @@ EvalResult Engine::State::eval_result() {
     }
   }
   if (run.eval.outputs == EvalOutputs::kMicroBatches) result.outputs = std::move(run.outputs);
+  result.merged_outputs = std::move(run.merged_outputs);
   result.mean_outputs = std::move(run.mean_outputs);
   run.outputs.clear();
   return result;
@@ -170,14 +220,18 @@ int Engine::State::eval_micro_batches(const EvalOptions& eval_options) const {
                                          : static_cast<int>(batch.gradient_accumulation_steps);
 }
 
-std::int64_t Engine::State::prepare(CallKind kind, model::DataSource* from, std::int64_t position) {
+std::int64_t Engine::State::prepare(CallKind kind, const std::function<void(Ballot&)>& load) {
   Batch& run = rank->batch;
   Ballot mine = ballot(kind);
   mine.wanted = run.micro_batches;
   mine.options = options_number(run);
   try {
     check_sizes(run);
-    if (rank->loads_data()) load(mine, from, position);
+    const auto begin = std::chrono::steady_clock::now();
+    load(mine);
+    if (!run.loaded.empty()) timers.add(Timer::kBatchInput, begin);
+    require_named_inputs(*rank);
+    weigh();
   } catch (const std::exception& error) {
     mine.error = error_text(error);
   }
@@ -190,9 +244,8 @@ std::int64_t Engine::State::prepare(CallKind kind, model::DataSource* from, std:
   return begin;
 }
 
-void Engine::State::load(Ballot& mine, model::DataSource* from, std::int64_t position) {
+void Engine::State::fetch_from(model::DataSource* from, std::int64_t position, Ballot& mine) {
   Batch& run = rank->batch;
-  const auto begin = std::chrono::steady_clock::now();
   if (from == nullptr) {
     throw tensor::InvalidArgument(
         "there is no data source on this rank; give one to the Engine or to set_data()");
@@ -213,23 +266,17 @@ void Engine::State::load(Ballot& mine, model::DataSource* from, std::int64_t pos
   mine.position = position;
   mine.data_shortage = std::move(fetched.shortage);
   run.loaded = std::move(fetched.micro_batches);
-  timers.add(Timer::kBatchInput, begin);
-  weigh();
 }
 
+// What has no loss weighs as many as it has rows, which are known after the vote.
 void Engine::State::weigh() {
   Batch& run = rank->batch;
-  if (rank->owns_first_stage() && !run.loaded.empty()) {
-    const tensor::Tensor& first = run.loaded.front().inputs.front();
-    tokens_per_sample = is_floating(first.dtype()) ? 0 : first.numel() / run.rows;
-  }
-  if (!rank->owns_last_stage()) return;
   const model::Loss* loss = rank->module.loss.get();
+  if (!rank->owns_last_stage() || loss == nullptr || !run.eval.compute_loss) return;
   for (std::size_t m = 0; m < run.loaded.size(); ++m) {
-    const model::MicroBatch& loaded = run.loaded[m];
-    double weight = static_cast<double>(loaded.rows());
+    double weight = 0.0;
     try {
-      if (loss != nullptr && run.eval.compute_loss) weight = loss->weight(loaded.labels);
+      weight = loss->weight(rows_first(rank->context, run.loaded[m].labels, run.label_axes));
     } catch (const std::exception& error) {
       throw tensor::InvalidArgument("the labels of micro batch " + std::to_string(m) + ": " +
                                     error.what());
@@ -242,9 +289,21 @@ void Engine::State::weigh() {
   }
 }
 
+void Engine::State::count_tokens() {
+  const Batch& run = rank->batch;
+  if (!rank->owns_first_stage() || run.samples.front().rows == 0) return;
+  const tensor::Tensor& first = run.loaded.front().inputs.front();
+  tokens_per_sample = is_floating(first.dtype()) ? 0 : first.numel() / run.samples.front().rows;
+}
+
 void Engine::State::sum_weights() {
   Batch& run = rank->batch;
   if (!rank->owns_last_stage()) return;
+  if (run.weights.empty()) {
+    for (const SampleRange& range : run.samples) {
+      run.weights.push_back(static_cast<double>(range.rows));
+    }
+  }
   double total = 0.0;
   for (const double weight : run.weights) total += weight;
   if (rank->comms.data().size() > 1) {
@@ -265,6 +324,7 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
   try {
     rank->schedule = &schedule;
     rank->buffers.resize(schedule);
+    count_tokens();
     sum_weights();
     executor.run(*rank);
     rank->buffers.finish();
@@ -281,11 +341,15 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
 void Engine::State::share_results() {
   Batch& run = rank->batch;
   comm::Communicator& replicas = rank->comms.data();
-  if (run.eval.outputs == EvalOutputs::kMean) {
-    if (rank->owns_last_stage()) {
+  const bool mean = run.eval.outputs == EvalOutputs::kMean;
+  if (mean || run.eval.outputs == EvalOutputs::kMerged) {
+    if (mean && rank->owns_last_stage()) {
       run.mean_outputs = mean_outputs(rank->context, run.outputs, replicas);
+    } else if (rank->owns_last_stage()) {
+      run.merged_outputs =
+          merge_outputs(rank->context, std::exchange(run.outputs, {}), run.eval.merge);
     }
-    // Outputs may have no mean, which the last stage alone sees: no rank returns before it did.
+    // That may not be possible, which the last stage alone sees: no rank returns before it did.
     rank->comms.pipe().barrier().wait();
   }
   if (!run.eval.compute_loss) return;

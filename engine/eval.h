@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/output_merge.h"
 #include "tensor/tensor.h"
 
 namespace penstock::engine {
@@ -21,11 +22,12 @@ enum class Reduction : std::uint8_t {
 enum class EvalOutputs : std::uint8_t {
   kNone,
   kMicroBatches,  // those of every micro batch are kept
+  kMerged,        // each tensor of all micro batches of the replica in one, as `merge` says
   kMean,          // of each tensor, element by element, the plain mean over micro batches and
                   // replicas
 };
 
-// The same on all ranks.
+// The same on all ranks, but for merge and losses.
 struct EvalOptions {
   int micro_batches = 0;       // per replica; 0: as in training
   std::int64_t rows = 0;       // of a micro batch; 0: as in training
@@ -33,6 +35,9 @@ struct EvalOptions {
   bool broadcast_loss = true;  // false: only ranks with the last stage learn of losses
   Reduction reduction = Reduction::kMean;
   EvalOutputs outputs = EvalOutputs::kNone;
+  std::vector<OutputMerge> merge = {};  // by output; by default concatenated along the first axis
+  // Cleared when the call begins; then gets EvalResult::micro_losses. May be null.
+  std::vector<double>* losses = nullptr;
 };
 
 // Everything about losses is as in TrainResult where it is there at all. None of it is with
@@ -46,6 +51,7 @@ struct EvalResult {
   std::map<std::string, std::vector<double>> micro_extras;
   // On ranks with the last stage, as asked for.
   std::vector<std::vector<tensor::Tensor>> outputs;  // by micro batch of this replica
+  std::vector<tensor::Tensor> merged_outputs;        // of this replica
   std::vector<tensor::Tensor> mean_outputs;          // the same on all replicas
 };
 

@@ -1,4 +1,5 @@
 // Handlers of the compute lane: forward, the three forms of backward, the optimizer step.
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -13,13 +14,11 @@ namespace {
 // samples, which every stage can compute, whether it loads data or not.
 void set_micro_batch(RankState& state, std::int32_t micro_batch) {
   const Batch& batch = state.batch;
-  const std::int64_t global =
-      static_cast<std::int64_t>(micro_batch) * state.grid.data_size() + state.comms.data().rank();
-  state.sample_ids.resize(static_cast<std::size_t>(batch.rows));
-  for (std::int64_t row = 0; row < batch.rows; ++row) {
-    state.sample_ids[static_cast<std::size_t>(row)] =
-        batch.first_sample + global * batch.rows + row;
-  }
+  const auto m = static_cast<std::size_t>(micro_batch);
+  const SampleRange& samples = batch.samples[m];
+  state.sample_ids.resize(static_cast<std::size_t>(samples.rows));
+  std::iota(state.sample_ids.begin(), state.sample_ids.end(), samples.first);
+  state.context.named_inputs = m < batch.loaded.size() ? &batch.loaded[m].named : nullptr;
   state.context.training = batch.training;
   state.context.micro_batch = micro_batch;
   state.context.sample_ids = state.sample_ids;

@@ -24,6 +24,9 @@ std::int64_t bytes_of(std::span<const model::MicroBatch> micro_batches) {
         bytes += static_cast<std::int64_t>(tensor.nbytes());
       }
     }
+    for (const auto& [name, tensor] : data.named) {
+      bytes += static_cast<std::int64_t>(tensor.nbytes());
+    }
   }
   return bytes;
 }

@@ -87,6 +87,11 @@ class Planner {
     std::vector<std::int64_t> ids(static_cast<std::size_t>(example.rows()));
     std::iota(ids.begin(), ids.end(), std::int64_t{0});
     context_.sample_ids = ids;
+    model::NamedTensors named;
+    for (const auto& [name, tensor] : example.named) {
+      named.emplace(name, Tensor::empty(context_, tensor.shape(), tensor.dtype()));
+    }
+    context_.named_inputs = &named;
     StageFeed feed;
     feed.inputs = shapes_of(example.inputs, context_);
     const int last = map_.num_stages() - 1;
@@ -102,6 +107,7 @@ class Planner {
               .end = std::nullopt};
     }
     context_.sample_ids = {};
+    context_.named_inputs = nullptr;
     widen_gradients();
   }
 

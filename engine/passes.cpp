@@ -40,8 +40,15 @@ Tensor owned(const Tensor& output, const model::Context& context) {
 // Computes the loss of a micro batch, and leaves its shell in the buffer.
 model::LossResult run_loss(const model::Loss* loss, model::Context& context, PipeBuffer& buffer,
                            std::span<const Tensor> outputs) {
-  model::LossResult result =
-      loss == nullptr ? output_as_loss(outputs) : loss->forward(context, outputs, buffer.labels);
+  model::LossResult result;
+  if (loss == nullptr) {
+    result = output_as_loss(outputs);
+  } else {
+    const std::vector<std::string> names = loss->named_inputs();
+    context.declared_inputs = names;
+    result = loss->forward(context, outputs, buffer.labels);
+    context.declared_inputs = {};
+  }
   if (!is_loss(result.loss)) {
     throw tensor::InvalidArgument("[loss] expected a scalar of f32 or f64, got " +
                                   result.loss.to_string());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,22 +26,36 @@
 
 namespace penstock::engine {
 
-// One call of train_batch or eval_batch on this rank.
+// Which samples a micro batch has, by their places in the order of samples.
+struct SampleRange {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+
+  std::vector<std::int64_t> ids() const {
+    std::vector<std::int64_t> result(static_cast<std::size_t>(rows));
+    std::iota(result.begin(), result.end(), first);
+    return result;
+  }
+};
+
+// One call that runs a stream, on this rank.
 struct Batch {
   bool training = true;
   std::int64_t number = 0;                // counts the calls of this engine; in every message
-  std::int64_t first_sample = 0;          // position of the batch in the order of samples
-  std::int64_t rows = 0;                  // of a micro batch
+  std::int64_t rows = 0;                  // of a micro batch from a source
   int micro_batches = 0;                  // of this replica
+  std::vector<SampleRange> samples;       // by micro batch; known on all ranks
+  std::int64_t total_samples = 0;         // over micro batches and replicas
   std::vector<model::MicroBatch> loaded;  // by micro batch; empty on ranks that load nothing
+  std::vector<int> label_axes;            // that count samples, by label; none: the first of each
   std::vector<double> weights;            // by micro batch; where the last stage is
   double total_weight = 0.0;              // over micro batches and replicas; as weights
   // Where the last stage is as they come; on every rank once the stream is over.
   LossTable losses;
-  EvalOptions eval;  // of an evaluation; in training the defaults
-  // Of an evaluation, where the last stage is: what was asked for.
+  EvalOptions eval;  // of an evaluation; in training the defaults, but for outputs
+  // Where the last stage is: what was asked for.
   std::vector<std::vector<tensor::Tensor>> outputs;  // by micro batch
-  std::vector<tensor::Tensor> mean_outputs;
+  std::vector<tensor::Tensor> mean_outputs, merged_outputs;
 };
 
 struct RankState {

@@ -37,24 +37,6 @@ constexpr std::array<std::string_view, kComplement> kFieldNames = {"the kind of 
                                                                    "the options of the call",
                                                                    "the position in the data"};
 
-std::string_view name_of(CallKind kind) {
-  switch (kind) {
-    case CallKind::kConstruct:
-      return "Engine";
-    case CallKind::kTrain:
-      return "train_batch";
-    case CallKind::kEval:
-      return "eval_batch";
-    case CallKind::kSave:
-      return "save_checkpoint";
-    case CallKind::kLoad:
-      return "load_checkpoint";
-    case CallKind::kSetBatchSize:
-      return "set_train_batch_size";
-  }
-  return "call";
-}
-
 std::array<std::int64_t, kNumFields> fields_of(const Ballot& ballot) {
   std::array<std::int64_t, kNumFields> fields{};
   fields[kKind] = static_cast<std::int64_t>(ballot.kind);
@@ -72,6 +54,28 @@ std::array<std::int64_t, kNumFields> fields_of(const Ballot& ballot) {
 }
 
 }  // namespace
+
+std::string_view name_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::kConstruct:
+      return "Engine";
+    case CallKind::kTrain:
+      return "train_batch";
+    case CallKind::kEval:
+      return "eval_batch";
+    case CallKind::kStep:
+      return "step";
+    case CallKind::kEvalStep:
+      return "eval_step";
+    case CallKind::kSave:
+      return "save_checkpoint";
+    case CallKind::kLoad:
+      return "load_checkpoint";
+    case CallKind::kSetBatchSize:
+      return "set_train_batch_size";
+  }
+  return "call";
+}
 
 std::string error_text(const std::exception& error) {
   const std::string text = error.what();

@@ -6,12 +6,25 @@
 #include <exception>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "comm/world.h"
 
 namespace penstock::engine {
 
-enum class CallKind : std::int64_t { kConstruct, kTrain, kEval, kSave, kLoad, kSetBatchSize };
+enum class CallKind : std::int64_t {
+  kConstruct,
+  kTrain,
+  kEval,
+  kStep,
+  kEvalStep,
+  kSave,
+  kLoad,
+  kSetBatchSize
+};
+
+// "train_batch": the call as a trainer writes it.
+std::string_view name_of(CallKind kind);
 
 // What one rank brings to the vote.
 struct Ballot {

@@ -2,19 +2,28 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "model/parameter.h"
 #include "tensor/context.h"
 #include "tensor/tape.h"
+#include "tensor/tensor.h"
 
 namespace penstock::comm {
 class Communicator;
 }
 
 namespace penstock::model {
+
+// Tensors of a micro batch that layers of any stage read by name, beside those that go from layer
+// to layer.
+using NamedTensors = std::map<std::string, tensor::Tensor, std::less<>>;
 
 // Extends the context of operations with the place of this forward in the model and the run. The
 // Stage fills it in before each layer. `random` is keyed for the layer; operations that draw count
@@ -26,11 +35,18 @@ struct Context : tensor::Context {
   std::int64_t micro_batch = 0;  // within the batch, of this replica
   // Global sample id of each row of the micro batch; what random numbers of a row are keyed by.
   std::span<const std::int64_t> sample_ids;
-  std::int64_t layer = 0;                     // global layer index
-  comm::Communicator* model_group = nullptr;  // tensor-parallel peers; null when there are none
+  const NamedTensors* named_inputs = nullptr;    // of the micro batch; null: there are none
+  std::span<const std::string> declared_inputs;  // the names that the layer, or the loss, declares
+  std::int64_t layer = 0;                        // global layer index
+  comm::Communicator* model_group = nullptr;     // tensor-parallel peers; null when there are none
   // The accumulators of the layer use that runs now, by Parameter::slot; empty when no gradient is
   // wanted.
   std::span<tensor::GradSlot> slots;
+
+  // The micro batch's tensor of this name, a constant that no gradient goes to. The name is one
+  // that the layer declares (LayerSpec::named_inputs) or the loss (Loss::named_inputs). Throws
+  // InvalidArgument for another one, and where the micro batch has none of this name.
+  const tensor::Tensor& named_input(std::string_view name) const;
 
   // The parameter's value, known to the tape so that it receives its gradient. A layer calls this
   // for each weight it uses, each time.

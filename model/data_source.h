@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "model/context.h"
 #include "tensor/tensor.h"
 
 namespace penstock::model {
@@ -14,6 +15,9 @@ struct MicroBatch {
   std::vector<tensor::Tensor> inputs;
   std::vector<tensor::Tensor> labels;
   std::vector<std::int64_t> ids;  // global sample id of each row, unique over epochs
+  // What layers read by name; of any shape. Sources have none, since ranks in the middle of a pipe
+  // ask no source; Engine::step has.
+  NamedTensors named = {};
 
   std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
 };

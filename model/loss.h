@@ -27,6 +27,8 @@ class Loss {
   // This micro batch's share in the mean over micro batches and replicas: sum(w·loss)/sum(w). By
   // default the rows of the first label.
   virtual double weight(std::span<const tensor::Tensor> labels) const;
+  // Names of the inputs that forward() reads with Context::named_input.
+  virtual std::vector<std::string> named_inputs() const { return {}; }
 };
 
 }  // namespace penstock::model

@@ -25,6 +25,9 @@ struct LayerSpec {
   std::string tie_key;  // not empty: shares all parameters with the other layers of this key
   TiedForward forward;  // empty: Layer::forward
   bool frozen = false;  // all parameters of this layer are frozen
+  // Names of the inputs that the layer reads with Context::named_input, so that a step that lacks
+  // one is refused before it begins.
+  std::vector<std::string> named_inputs = {};
 };
 
 // layer<Linear>("Linear", 16, 16)
@@ -40,6 +43,12 @@ LayerSpec tied_layer(std::string key, std::string type, TiedForward forward, Arg
   LayerSpec spec = layer<L>(std::move(type), args...);
   spec.tie_key = std::move(key);
   spec.forward = std::move(forward);
+  return spec;
+}
+
+// reading_named({"mask"}, lambda("Masked", ...)): a layer that reads inputs by name.
+inline LayerSpec reading_named(std::vector<std::string> names, LayerSpec spec) {
+  spec.named_inputs = std::move(names);
   return spec;
 }
 

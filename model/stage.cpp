@@ -40,6 +40,7 @@ std::vector<Tensor> Stage::forward(Context& context, std::span<const Tensor> inp
     context.layer = use.layer;
     context.random.layer = static_cast<std::uint32_t>(use.layer);
     context.random.call = 0;
+    context.declared_inputs = use.named_inputs;
     context.slots = {};
     if (with_grads) context.slots = std::span(slots_).subspan(use.first_slot, use.num_slots);
     try {
@@ -52,6 +53,7 @@ std::vector<Tensor> Stage::forward(Context& context, std::span<const Tensor> inp
     tensor::poll(context);
   }
   context.slots = {};
+  context.declared_inputs = {};
   return values;
 }
 

@@ -75,6 +75,7 @@ class Stage {
     std::unique_ptr<Layer> object;
     TiedForward forward;
     std::size_t first_slot = 0, num_slots = 0;  // by Parameter::slot
+    std::vector<std::string> named_inputs;
   };
   class Builder;
 

@@ -120,7 +120,8 @@ class Stage::Builder {
 
   void build_layers() {
     for (std::int64_t i = stage_.begin_; i < stage_.end_; ++i) {
-      Use use{i, layer_label(module_, i), build_layer(module_, i), spec(i).forward, 0, 0};
+      Use use{i, layer_label(module_, i), build_layer(module_, i), spec(i).forward, 0,
+              0, spec(i).named_inputs};
       if (is_tied(use)) share_declarations(use);
       for (Parameter* parameter : use.object->parameters()) {
         const bool frozen =
