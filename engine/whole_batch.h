@@ -33,10 +33,11 @@ struct BatchTensor {
 // samples do not divide evenly, the first micro batches have one more than the others. Tensors lie
 // in host memory and are copied: they may be written again once the call has returned.
 struct WholeBatch {
-  std::vector<BatchTensor> inputs;   // read where the first stage is
-  std::vector<BatchTensor> targets;  // what the loss calls labels; read where the last stage is
+  std::vector<BatchTensor> inputs = {};  // read where the first stage is
+  std::vector<BatchTensor> targets =
+      {};  // what the loss calls labels; read where the last stage is
   // For Context::named_input; read where a stage has a layer that declares the name.
-  std::map<std::string, BatchTensor> named;
+  std::map<std::string, BatchTensor> named = {};
 };
 
 struct StepOptions {

@@ -91,6 +91,49 @@ TEST(ScheduleCases, OutputsMeetTheLabelsOfTheirMicroBatch) {
   EXPECT_GE(runs, 30);
 }
 
+// A source that gives, for what it says is its position, samples that come `ahead` later.
+class AheadSource final : public model::DataSource {
+ public:
+  explicit AheadSource(std::int64_t ahead) : ahead_(ahead) { source_->seek(ahead); }
+
+  std::optional<model::MicroBatch> next(std::int64_t rows) override { return source_->next(rows); }
+  std::int64_t position() const override { return source_->position() - ahead_; }
+  void seek(std::int64_t position) override { source_->seek(position + ahead_); }
+  std::optional<std::int64_t> remaining() const override { return source_->remaining(); }
+
+ private:
+  std::int64_t ahead_;
+  std::unique_ptr<model::DataSource> source_ = mlp_samples(256);
+};
+
+// Shapes are equal, so nothing but the ids of the samples tells.
+TEST(ScheduleCases, ALoaderOfTheLastStageThatIsAheadIsDetected) {
+  int detected = 0;
+  for (const int pipe : {2, 4}) {
+    for (const ScheduleRun& run : runs_of_all(pipe, 3, 6)) {
+      SCOPED_TRACE(run.text());
+      std::atomic<bool> one_source = false;  // a rank has the first and the last stage
+      const auto errors_with = [&](std::int64_t ahead) {
+        return on_ranks<std::string>(pipe, [&](comm::World& world) {
+          engine::Engine engine(world, mlp(12).module(), run.config());
+          if (engine.is_first_stage() && engine.is_last_stage()) one_source = true;
+          engine.set_data(std::make_unique<AheadSource>(engine.is_last_stage() ? ahead : 0));
+          return thrown_by([&] { engine.train_batch(); });
+        });
+      };
+      for (const std::string& error : errors_with(0)) EXPECT_EQ(error, "");
+      if (one_source) continue;  // then inputs and labels cannot come apart
+      for (const std::string& error : errors_with(1)) {
+        EXPECT_NE(error.find("the labels of micro batch 0 belong to other samples"),
+                  std::string::npos)
+            << error;
+      }
+      ++detected;
+    }
+  }
+  EXPECT_GE(detected, 25);
+}
+
 // --- few micro batches
 
 // Most micro batches that are forward and not yet backward, over the chunks of a rank.

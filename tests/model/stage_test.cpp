@@ -225,6 +225,29 @@ TEST(Stage, TellsEachLayerItsPlaceAndPollsBetweenLayers) {
   EXPECT_EQ(counter.polls - before, 2);
 }
 
+TEST(Stage, LayersReadTheInputsThatTheyDeclare) {
+  const auto read = [](Context& context, std::span<const Tensor> x) {
+    return std::vector{tensor::mul(context, x[0], context.named_input("gate"))};
+  };
+  const Module module{{reading_named({"gate"}, lambda("Gate", read)), lambda("Sly", read)}, {}};
+  Context context = cpu();
+  const std::vector input{testing::make<double>(context, {2}, {3.0, 5.0})};
+  const NamedTensors named{{"gate", testing::make<double>(context, {2}, {2.0, 4.0})}};
+  Stage gate(module, 0, 1, in_double(), context);
+  context.named_inputs = &named;
+  EXPECT_EQ(values<double>(gate.forward(context, input, true)[0]),
+            (std::vector<double>{6.0, 20.0}));
+  context.named_inputs = nullptr;
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { gate.forward(context, input, true); }),
+            "layer 0 (Gate): [named_input] the micro batch has no input named \"gate\"; give one "
+            "to Engine::step, or to the example of a memory plan");
+  context.named_inputs = &named;
+  Stage sly(module, 1, 2, in_double(), context);
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { sly.forward(context, input, true); }),
+            "layer 1 (Sly): [named_input] \"gate\" is read and not declared; declare it in "
+            "LayerSpec::named_inputs, or for a loss in Loss::named_inputs");
+}
+
 // A module whose layer 1 throws.
 template <class Error>
 Module throwing(const Error& error) {
