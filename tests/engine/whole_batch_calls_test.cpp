@@ -318,6 +318,9 @@ std::vector<Refusal> refusals() {
          return list;
        }),
        "input 1 of micro batch 3 has 3 rows, and input 0 of micro batch 3 has 2"},
+      {"outputs wanted by one rank",
+       [=](Engine& engine, bool last) { engine.step(gated(8), {.outputs = last}); },
+       "the ranks do not agree on the options of the call", true},
       {"rows of an evaluation",
        [=](Engine& engine, bool) { engine.eval_step(gated(8), {.rows = 2}); },
        "expected EvalOptions::rows to be 0, got 2"},
@@ -365,7 +368,7 @@ TEST(WholeBatchRefusals, AreTheSameOnAllRanksAndLeaveNoTrace) {
       EXPECT_EQ(got[rank].weights, wanted[rank].weights);
       EXPECT_EQ(got[rank].errors, got[0].errors);
     }
-    EXPECT_GE(got[0].errors.size(), run.pipe == 1 ? 15u : 17u);
+    EXPECT_GE(got[0].errors.size(), run.pipe == 1 ? 15u : 18u);
     for (const Refusal& refusal : refusals()) {
       if (run.pipe == 1 && refusal.between_ranks) continue;
       const std::string& error = got[0].errors[refusal.what];
@@ -373,6 +376,35 @@ TEST(WholeBatchRefusals, AreTheSameOnAllRanksAndLeaveNoTrace) {
       EXPECT_NE(error.find(refusal.text), std::string::npos) << refusal.what << ": " << error;
     }
   }
+}
+
+TEST(WholeBatchRefusals, LeaveNoLossesOfAnEarlierStep) {
+  on_ranks<bool>(2, [&](comm::World& world) {
+    Engine engine(world, mlp8(), sgd_config({.pipe = 2, .gas = 4}));
+    std::vector<double> losses;
+    engine.step(whole(0, 8), {.losses = &losses});
+    EXPECT_EQ(losses.size(), 4u);
+    EXPECT_NE(thrown_by([&] { engine.step(whole(0, 3), {.losses = &losses}); }), "");
+    EXPECT_TRUE(losses.empty());
+    engine.eval_step(whole(0, 8), {.losses = &losses});
+    EXPECT_EQ(losses.size(), 4u);
+    EXPECT_NE(thrown_by([&] { engine.eval_step(whole(0, 3), {.losses = &losses}); }), "");
+    EXPECT_TRUE(losses.empty());
+    engine.close();
+    return true;
+  });
+}
+
+TEST(WholeBatchRefusals, OnlyEvaluationGoesWithoutAnOptimizer) {
+  on_ranks<bool>(2, [&](comm::World& world) {
+    Engine engine(world, mlp8(), config_of({.pipe = 2, .optimizer = ""}));
+    EXPECT_EQ(thrown_by([&] { engine.step(whole(0, 8)); }),
+              "ConfigError: [step] expected an optimizer in the configuration, got none; add "
+              "\"optimizer\", or use eval_batch");
+    EXPECT_TRUE(engine.eval_step(whole(0, 8)).loss.has_value());
+    engine.close();
+    return true;
+  });
 }
 
 }  // namespace
