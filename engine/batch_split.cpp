@@ -135,21 +135,24 @@ class Splitter {
     if (rank_.owns_first_stage()) {
       if (batch.inputs.empty()) throw_no_inputs();
       for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
-        parts_.push_back({numbered("input", i), &batch.inputs[i],
-                          [](MicroBatch& to, Tensor part) { to.inputs.push_back(part); }});
+        parts_.push_back({numbered("input", i), &batch.inputs[i], [](MicroBatch& to, Tensor part) {
+                            to.inputs.push_back(std::move(part));
+                          }});
       }
     }
     if (rank_.owns_last_stage()) {
       for (std::size_t i = 0; i < batch.targets.size(); ++i) {
         split_.label_axes.push_back(batch.targets[i].cut.axis);
-        parts_.push_back({numbered("target", i), &batch.targets[i],
-                          [](MicroBatch& to, Tensor part) { to.labels.push_back(part); }});
+        parts_.push_back(
+            {numbered("target", i), &batch.targets[i],
+             [](MicroBatch& to, Tensor part) { to.labels.push_back(std::move(part)); }});
       }
     }
     for (const auto& [name, tensor] : batch.named) {
       if (!needs(name)) continue;
-      parts_.push_back({"the named input " + quoted(name), &tensor,
-                        [&name](MicroBatch& to, Tensor part) { to.named[name] = part; }});
+      parts_.push_back(
+          {"the named input " + quoted(name), &tensor,
+           [&name](MicroBatch& to, Tensor part) { to.named[name] = std::move(part); }});
     }
   }
 

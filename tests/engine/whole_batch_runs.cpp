@@ -33,6 +33,21 @@ model::MicroBatch mlp_rows(std::int64_t begin, std::int64_t end) {
   return *source->next(end - begin);
 }
 
+engine::WholeBatch whole(std::int64_t begin, std::int64_t end) {
+  const model::MicroBatch rows = mlp_rows(begin, end);
+  return {.inputs = {rows.inputs[0]}, .targets = {rows.labels[0]}};
+}
+
+std::vector<model::MicroBatch> parts(const std::vector<std::int64_t>& sizes) {
+  std::vector<model::MicroBatch> result;
+  std::int64_t begin = 0;
+  for (const std::int64_t size : sizes) {
+    result.push_back(mlp_rows(begin, begin + size));
+    begin += size;
+  }
+  return result;
+}
+
 std::vector<float> floats_of(const tensor::Tensor& tensor) {
   return {tensor.span<float>().begin(), tensor.span<float>().end()};
 }

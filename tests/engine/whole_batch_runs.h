@@ -18,6 +18,10 @@ engine::Config sgd_config(const ScheduleRun& run);
 // Samples [begin, end) of mlp_samples, inputs and labels [rows, kWidth].
 model::MicroBatch mlp_rows(std::int64_t begin, std::int64_t end);
 
+// Those as a whole batch, and the first of them as micro batches of these sizes.
+engine::WholeBatch whole(std::int64_t begin, std::int64_t end);
+std::vector<model::MicroBatch> parts(const std::vector<std::int64_t>& sizes);
+
 // Of f32 tensors.
 std::vector<float> floats_of(const tensor::Tensor& tensor);
 tensor::Tensor tensor_of(const tensor::Shape& shape, const std::vector<float>& values);
