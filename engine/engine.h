@@ -112,22 +112,6 @@ class Engine {
   EvalResult eval_step(const WholeBatch& batch = {}, const EvalOptions& options = {});
   EvalResult eval_step(const std::vector<model::MicroBatch>& micro_batches,
                        const EvalOptions& options = {});
-  // These do not compile: passes are instructions of the stream, and no call runs one.
-  template <class... Args>
-  void forward(Args&&...) {
-    static_assert(kNever<Args...>,
-                  "Engine has no forward(): train_batch(), or eval_batch() for outputs without "
-                  "training, runs the passes of all micro batches; step() and eval_step() take a "
-                  "batch instead of a source");
-  }
-  template <class... Args>
-  void backward(Args&&...) {
-    static_assert(
-        kNever<Args...>,
-        "Engine has no backward(): train_batch(), or step() with a batch, runs the passes "
-        "of all micro batches and updates the weights");
-  }
-
   // Changes the number of micro batches of the coming steps, and all that follows from it; the size
   // of a micro batch stays. With pipeline.schedule "auto" a schedule for them is searched with the
   // costs that are known; one that is read from a file serves no other number. A size that is not
@@ -188,6 +172,22 @@ class Engine {
   const MeasuredMemory& measured_memory() const;
   // Batch sizes; layers and parameters of every stage: the same text on all ranks.
   const std::string& startup_report() const;
+
+  // --- what is not there: these do not compile, since passes are instructions of the stream
+  template <class... Args>
+  void forward(Args&&...) {
+    static_assert(kNever<Args...>,
+                  "Engine has no forward(): train_batch(), or eval_batch() for outputs without "
+                  "training, runs the passes of all micro batches; step() and eval_step() take a "
+                  "batch instead of a source");
+  }
+  template <class... Args>
+  void backward(Args&&...) {
+    static_assert(
+        kNever<Args...>,
+        "Engine has no backward(): train_batch(), or step() with a batch, runs the passes "
+        "of all micro batches and updates the weights");
+  }
 
  private:
   template <class...>

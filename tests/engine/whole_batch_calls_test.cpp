@@ -193,5 +193,43 @@ TEST(WholeBatchStep, LeavesTheSourceWhereItIs) {
   }
 }
 
+TEST(WholeBatchStep, IsCutIntoAsManyMicroBatchesAsTheRunHas) {
+  for (const ScheduleRun& run : step_runs()) {
+    SCOPED_TRACE(run.text());
+    on_ranks<bool>(run.ranks(), [&](comm::World& world) {
+      Engine engine(world, mlp8(), sgd_config(run));
+      EXPECT_EQ(engine.step(whole(0, 9)).micro_losses.size(), 4u);
+      engine.set_train_batch_size(7);
+      EXPECT_EQ(engine.step(whole(0, 9)).micro_losses.size(), 7u);
+      EXPECT_NE(thrown_by([&] {
+                  engine.step(parts({1, 1, 1, 1}));
+                }).find("got 4 micro batches, expected as many as the call has, 7"),
+                std::string::npos);
+      EXPECT_EQ(engine.step(parts({1, 2, 1, 2, 1, 2, 1})).step, 3);
+      engine.close();
+      return true;
+    });
+  }
+}
+
+// Refused steps do not count while the costs of a schedule are measured.
+TEST(WholeBatchStep, FindsASchedule) {
+  const engine::Config config =
+      config_of({.pipe = 2, .gas = 4, .more = R"({"pipeline": {"schedule": "auto"}})"});
+  const auto losses = on_ranks<std::vector<double>>(2, [&](comm::World& world) {
+    Engine engine(world, mlp8(), config);
+    std::vector<double> result;
+    for (int step = 0; step < 5; ++step) {
+      EXPECT_NE(thrown_by([&] { engine.step(whole(0, 3)); }), "");
+      EXPECT_EQ(engine.found_schedule() != nullptr, step > 3) << step;
+      result.push_back(engine.step(whole(0, 10)).loss);
+    }
+    engine.close();
+    return result;
+  });
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_LT(losses[0].back(), losses[0].front());
+}
+
 }  // namespace
 }  // namespace penstock::testing
