@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/schedule_runs.h"
+#include "tests/engine/whole_batch_runs.h"
 
 namespace penstock::testing {
 namespace {
@@ -39,6 +39,30 @@ TEST(SchedulesMpi, TrainReplicasAsOneStageDoes) {
   for (ScheduleRun run : runs_of_all(pipe, 2, 4)) {
     run.data = 2;
     check(gpt12(), run);
+  }
+}
+
+TEST(SchedulesMpi, StepOnAWholeBatchAsOneStageDoes) {
+  const auto step = [](engine::Engine& engine, int, int) {
+    if (!engine.loads_data()) return engine.step();
+    return engine.step(whole(0, 11));
+  };
+  const StepOutcome wanted = run_steps(mlp8(), 1, sgd_config({.gas = 4}), step, 1);
+  for (const std::string schedule : {"1f1b", "zb1p"}) {
+    SCOPED_TRACE(schedule);
+    const ScheduleRun run{.schedule = schedule, .pipe = mpi->size(), .gas = 4};
+    engine::Engine engine(*mpi, mlp8(), sgd_config(run));
+    set_weights(engine, start_weights(mlp8()));
+    const bool last = mpi->rank() == mpi->size() - 1;
+    EXPECT_EQ(thrown_by([&] { engine.step(whole(0, last ? 12 : 11)); }),
+              "CallRefused: [step] micro batch 3 has 2 samples on rank 0 and 3 on rank " +
+                  std::to_string(mpi->size() - 1) +
+                  "; expected the ranks of a replica to be given the same batch");
+    EXPECT_EQ(step(engine, 0, 0).micro_losses, wanted.micro_losses);
+    for (const auto& [name, values] : gradients_of(engine)) {
+      EXPECT_EQ(values, wanted.gradients.at(name)) << name;
+    }
+    engine.close();
   }
 }
 
