@@ -147,9 +147,11 @@ GridComms::GridComms(World& world, const Grid& grid) {
   };
   pipe_ = make(grid.pipe_group(rank));
   data_ = make(grid.data_group(rank));
+  model_ = make(grid.model_group(rank));
 }
 
 void GridComms::close() {
+  model_->close();
   data_->close();
   pipe_->close();
 }

@@ -86,12 +86,14 @@ class GridComms {
 
   Communicator& pipe() { return *pipe_; }
   Communicator& data() { return *data_; }
+  Communicator& model() { return *model_; }
 
   void close();
 
  private:
   std::unique_ptr<Communicator> pipe_;
   std::unique_ptr<Communicator> data_;
+  std::unique_ptr<Communicator> model_;
 };
 
 // This rank's communicator for each key of the groups that contain it. Collective over the world,

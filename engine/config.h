@@ -53,7 +53,16 @@ struct PipelineConfig {
   std::string schedule = "1f1b";     // a registered name, file:PATH, auto, or auto:PATH
   std::string cost_file;             // with auto: empty, or costs to search with
   std::optional<std::int64_t> memory_limit;  // with auto: bytes of activations on a rank
+  // Whether the ranks of a model group send a part each of what all of them have.
+  bool pipe_partitioned = true;
+  bool grad_partitioned = true;
   bool operator==(const PipelineConfig&) const = default;
+};
+
+struct TensorParallelConfig {
+  int size = 1;  // ranks that share each layer: the model axis of the grid
+  bool sequence_parallel = false;
+  bool operator==(const TensorParallelConfig&) const = default;
 };
 
 enum class CommunicationBackend { kAuto, kLocal, kMpi };
@@ -87,6 +96,7 @@ struct Config {
   double gradient_clipping = 1.0;  // 0 = off
   NonFiniteGradients non_finite_gradients = NonFiniteGradients::kSkip;
   PipelineConfig pipeline;
+  TensorParallelConfig tensor_parallel;
   CommunicationConfig communication;
   CheckpointConfig checkpoint;
   std::vector<std::string> frozen_parameters;  // regular expressions, found anywhere in the name

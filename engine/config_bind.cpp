@@ -61,6 +61,8 @@ PipelineConfig bind_pipeline(const JsonValue& root) {
   section.read("schedule", pipeline.schedule);
   section.read("cost_file", pipeline.cost_file);
   section.read("memory_limit", pipeline.memory_limit);
+  section.read("pipe_partitioned", pipeline.pipe_partitioned);
+  section.read("grad_partitioned", pipeline.grad_partitioned);
   // The words ignore case; a regular expression after "type:" is kept as it is.
   const auto word_end = std::min(pipeline.partition.find(':'), pipeline.partition.size());
   const auto lower = [](unsigned char c) { return static_cast<char>(std::tolower(c)); };
@@ -178,6 +180,8 @@ Config bind_config(const JsonValue& root) {
   top.read_choice("non_finite_gradients", config.non_finite_gradients,
                   {{"skip", NonFiniteGradients::kSkip}, {"stop", NonFiniteGradients::kStop}});
   config.pipeline = bind_pipeline(root);
+  top.read("tensor_parallel.size", config.tensor_parallel.size);
+  top.read("tensor_parallel.sequence_parallel", config.tensor_parallel.sequence_parallel);
   config.communication = bind_communication(root);
   top.read("checkpoint.keep_last", config.checkpoint.keep_last);
   top.read("checkpoint.timeout_seconds", config.checkpoint.timeout_seconds);

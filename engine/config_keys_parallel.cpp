@@ -4,13 +4,15 @@ namespace penstock::engine {
 
 namespace {
 
+constexpr std::string_view kWholeTensors = "every rank sends whole tensors";
 constexpr std::string_view kNoRecompute = "activations are not recomputed here";
-constexpr std::string_view kNoTensorParallel = "layers are not split over ranks here";
 
 constexpr KeyRow kRows[] = {
-    supported("pipeline.stages", kInt | kAuto, "\"auto\"", between(1, 65536),
-              "Ranks along the pipe, each of which owns one stage of the model, or "
-              "pipeline.chunks of them; \"auto\" = 1. What is left of the ranks are replicas."),
+    supported(
+        "pipeline.stages", kInt | kAuto, "\"auto\"", between(1, 65536),
+        "Ranks along the pipe, each of which owns one stage of the model, or "
+        "pipeline.chunks of them; \"auto\" = 1. The other ranks are for tensor_parallel.size and "
+        "replicas."),
     supported("pipeline.chunks", kInt, "", between(1, 65536),
               "Stages that each rank of the pipe owns; left out: as many as the schedule is made "
               "for, or 1. Penstock only."),
@@ -44,10 +46,16 @@ constexpr KeyRow kRows[] = {
          "initial weights are always keyed by the layer's place in the model"),
     off_only("pipeline.activation_checkpoint_interval", kInt, "0", at_least(0), kNoRecompute),
     hint("pipeline.use_reentrant", kBool, "true", any(), "there is one way to record operations"),
-    hint("pipeline.pipe_partitioned", kBool, "true", any(), kNoTensorParallel),
-    hint("pipeline.grad_partitioned", kBool, "true", any(), kNoTensorParallel),
-    off_only("tensor_parallel.size", kInt, "1", at_least(1), kNoTensorParallel),
-    off_only("tensor_parallel.sequence_parallel", kBool, "false", any(), kNoTensorParallel),
+    hint("pipeline.pipe_partitioned", kBool, "true", any(), kWholeTensors),
+    hint("pipeline.grad_partitioned", kBool, "true", any(), kWholeTensors),
+    supported(
+        "tensor_parallel.size", kInt, "1", between(1, 65536),
+        "Ranks that share the work of every layer that can be split (docs/tensor-parallel.md). "
+        "Penstock only."),
+    supported(
+        "tensor_parallel.sequence_parallel", kBool, "false", any(),
+        "Between the parts of a layer that are split, each of these ranks has its own part of "
+        "every sequence alone. Penstock only."),
     off_only("activation_checkpointing.partition_activations", kBool, "false", any(), kNoRecompute),
     off_only("activation_checkpointing.cpu_checkpointing", kBool, "false", any(), kNoRecompute),
     off_only("activation_checkpointing.contiguous_memory_optimization", kBool, "false", any(),

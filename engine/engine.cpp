@@ -137,17 +137,19 @@ const FoundSchedule* Engine::found_schedule() const {
 }
 RankMemory Engine::planned_memory(const model::MicroBatch& example) const {
   const schedule::Schedule* const stream = state_->train_schedule.get();
-  const RankState& rank = *state_->rank;
-  return plan_memory(rank.module, state_->config, rank.bounds, std::span(&stream, 1), example)
+  RankState& rank = *state_->rank;
+  return plan_memory(rank.module, state_->config, rank.bounds, std::span(&stream, 1), example,
+                     rank.comms.model().rank())
       .front();
 }
 RankMemory Engine::planned_eval_memory(const model::MicroBatch& example,
                                        const EvalOptions& options) const {
-  const RankState& rank = *state_->rank;
+  RankState& rank = *state_->rank;
   const auto schedule =
       make_eval_stream(rank.map, state_->eval_micro_batches(options), rank.pipe_rank);
   const schedule::Schedule* const stream = schedule.get();
-  return plan_memory(rank.module, state_->config, rank.bounds, std::span(&stream, 1), example)
+  return plan_memory(rank.module, state_->config, rank.bounds, std::span(&stream, 1), example,
+                     rank.comms.model().rank())
       .front();
 }
 void Engine::measure_memory(SendTiming timing) {
@@ -181,7 +183,7 @@ void Engine::State::log(tensor::LogLevel level, std::string message, std::int64_
   // A rank that owns several stages speaks for none of them.
   if (rank->stages.size() == 1) event.stage = rank->stage_ids().front().value;
   event.data_index = rank->comms.data().rank();
-  event.model_index = 0;
+  event.model_index = rank->comms.model().rank();
   event.step = step;
   options.log->write(event);
 }

@@ -20,6 +20,11 @@ int default_threads(const comm::World& world) {
   return std::max(1, world.host_cores() / std::max(1, world.host_size()));
 }
 
+comm::Grid grid_of(const Config& config, int ranks) {
+  const int model = config.tensor_parallel.size;
+  return {config.pipeline.stages, ranks / config.pipeline.stages / model, model};
+}
+
 }  // namespace
 
 Engine::State::State(comm::World& rank_world, model::Module module, Config run_config,
@@ -32,13 +37,13 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   // What is wrong here is wrong on every rank, or the vote says that the ranks differ.
   model::Bounds bounds;
   vote_after(CallKind::kConstruct, [&] { bounds = plan(module); });
-  const int replicas = world.size() / config.pipeline.stages;
-  rank = std::make_unique<RankState>(world, comm::Grid(config.pipeline.stages, replicas),
-                                     std::move(module), train_schedule->stage_map(),
-                                     std::move(bounds));
+  rank = std::make_unique<RankState>(world, grid_of(config, world.size()), std::move(module),
+                                     train_schedule->stage_map(), std::move(bounds));
   rank->context.threads = config.threads_per_rank.value_or(default_threads(world));
   rank->context.progress = &world;
   rank->context.random.seed = config.seed;
+  rank->context.model = model_axis();
+  if (rank->context.model.size > 1) rank->context.model_group = &rank->comms.model();
   // A rank that runs out of memory here must not leave the others waiting.
   vote_after(CallKind::kConstruct, [&] {
     build_stages();
@@ -56,7 +61,8 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
 }
 
 model::Bounds Engine::State::plan(const model::Module& module) {
-  const DataParallelSize replicas = data_parallel_size(world.size(), config.pipeline.stages, 1);
+  const DataParallelSize replicas =
+      data_parallel_size(world.size(), config.pipeline.stages, config.tensor_parallel.size);
   batch = resolve_batch(config.batch, replicas);
   if (batch.gradient_accumulation_steps > std::numeric_limits<std::int32_t>::max()) {
     throw ConfigError("gradient_accumulation_steps is " +
@@ -66,7 +72,8 @@ model::Bounds Engine::State::plan(const model::Module& module) {
   if (config.optimizer && !config.optimizer->groups.empty()) {
     group_patterns(*config.optimizer).check_used(model::parameter_names(module));
   }
-  const comm::Grid grid(config.pipeline.stages, static_cast<int>(replicas.size));
+  if (config.tensor_parallel.sequence_parallel) model::check_sequence_roles(module);
+  const comm::Grid grid = grid_of(config, world.size());
   const auto micro_batches = static_cast<int>(batch.gradient_accumulation_steps);
   if (is_auto(config.pipeline) && !config.pipeline.cost_file.empty()) {
     found = search_with_file(config.pipeline, micro_batches);
@@ -82,6 +89,12 @@ model::Bounds Engine::State::plan(const model::Module& module) {
     source_position = data->position();
   }
   return cut_module(module, config, train_schedule->stage_map());
+}
+
+model::ModelAxis Engine::State::model_axis() const {
+  return {.size = config.tensor_parallel.size,
+          .rank = rank->comms.model().rank(),
+          .sequence_parallel = config.tensor_parallel.sequence_parallel};
 }
 
 void Engine::State::require_tied_reduction(const schedule::Schedule& stream,
@@ -105,7 +118,8 @@ std::uint64_t Engine::State::identity_with(std::uint64_t schedule_identity,
 
 void Engine::State::build_stages() {
   const model::StageOptions stage_options{.seed = config.seed,
-                                          .frozen_patterns = config.frozen_parameters};
+                                          .frozen_patterns = config.frozen_parameters,
+                                          .model = rank->context.model};
   for (const schedule::StageId id : rank->stage_ids()) {
     const auto stage = static_cast<std::size_t>(id.value);
     rank->stages.push_back(std::make_unique<model::Stage>(rank->module, rank->bounds[stage],

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "engine/engine_state.h"
 #include "engine/resumed_settings.h"
+#include "engine/shards.h"
 
 namespace penstock::engine {
 
@@ -34,22 +35,29 @@ std::vector<FilePlan> plan_files(RankState& rank) {
     return layer % replicas == rank.comms.data().rank();
   };
   std::map<std::string, FilePlan> files;
-  const auto add = [&](const std::string& file, Piece piece) {
-    files[file].pieces.push_back(std::move(piece));
+  const int member = rank.comms.model().rank();
+  // What every rank of a model group has is stored by the first.
+  const auto add = [&](const std::string& file, const std::string& name, const ShardData& from) {
+    if (from.shard.is_everything() && member != 0) return;
+    for (Piece& piece : pieces_of(rank.context, name, from)) {
+      files[file].pieces.push_back(std::move(piece));
+    }
   };
   for (const auto& stage : rank.stages) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       if (!stage->owns(parameter) || !mine(parameter.first_layer)) continue;
-      add(checkpoint::model_states_file(static_cast<int>(parameter.first_layer), 0),
-          Piece::whole(parameter.name, parameter.parameter->value));
+      add(checkpoint::model_states_file(static_cast<int>(parameter.first_layer), member),
+          parameter.name,
+          {parameter.parameter->shape, parameter.shard, parameter.parameter->value});
     }
   }
   if (rank.updater != nullptr) {
     for (const ParameterState& parameter : rank.updater->states()) {
       if (!parameter.owned || !mine(parameter.first_layer)) continue;
       for (std::size_t i = 0; i < parameter.state.size(); ++i) {
-        add(checkpoint::optim_states_file(static_cast<int>(parameter.first_layer), 0),
-            Piece::whole(state_name(parameter, i), parameter.state[i]));
+        add(checkpoint::optim_states_file(static_cast<int>(parameter.first_layer), member),
+            state_name(parameter, i),
+            {parameter.parameter->shape, *parameter.shard, parameter.state[i]});
       }
     }
   }
@@ -151,17 +159,17 @@ Saved parse_engine_json(const std::string& text, const model::Module& module) {
 }
 
 void check_tensor(const checkpoint::Reader& reader, const std::string& name,
-                  const tensor::Tensor& wanted, std::int64_t layer) {
+                  const model::Parameter& parameter, tensor::DType dtype, std::int64_t layer) {
   const std::string where = "layer " + std::to_string(layer) + ": ";
   if (!reader.contains(name)) {
     throw checkpoint::FileError(where + "the checkpoint has no \"" + name + "\"");
   }
   const checkpoint::TensorInfo& stored = reader.info(name);
-  if (stored.shape == wanted.shape() && stored.dtype == wanted.dtype()) return;
+  if (stored.shape == parameter.shape && stored.dtype == dtype) return;
   throw checkpoint::FileError(
       where + "\"" + name + "\" is " + std::string(tensor::name_of(stored.dtype)) + " " +
       stored.shape.to_string() + " in the checkpoint, the module has " +
-      std::string(tensor::name_of(wanted.dtype())) + " " + wanted.shape().to_string());
+      std::string(tensor::name_of(dtype)) + " " + parameter.shape.to_string());
 }
 
 // Everything that this rank will read, checked before anything is read.
@@ -169,7 +177,8 @@ void check_tensors(RankState& rank, const checkpoint::Reader& reader) {
   std::set<std::string> expected, owners;
   for (const auto& stage : rank.stages) {
     for (const model::StageParameter& parameter : stage->parameters()) {
-      check_tensor(reader, parameter.name, parameter.parameter->value, parameter.first_layer);
+      check_tensor(reader, parameter.name, *parameter.parameter, parameter.parameter->value.dtype(),
+                   parameter.first_layer);
       expected.insert(parameter.name);
       owners.insert(owner_of(parameter.name));
     }
@@ -177,7 +186,8 @@ void check_tensors(RankState& rank, const checkpoint::Reader& reader) {
   if (rank.updater != nullptr) {
     for (const ParameterState& parameter : rank.updater->states()) {
       for (std::size_t i = 0; i < parameter.state.size(); ++i) {
-        check_tensor(reader, state_name(parameter, i), parameter.state[i], parameter.first_layer);
+        check_tensor(reader, state_name(parameter, i), *parameter.parameter,
+                     parameter.state[i].dtype(), parameter.first_layer);
       }
     }
   }
@@ -192,13 +202,16 @@ void check_tensors(RankState& rank, const checkpoint::Reader& reader) {
 void read_tensors(RankState& rank, const checkpoint::Reader& reader) {
   for (const auto& stage : rank.stages) {
     for (const model::StageParameter& parameter : stage->parameters()) {
-      if (!parameter.borrowed) reader.read(parameter.name, parameter.parameter->value);
+      if (parameter.borrowed) continue;
+      read_shard(rank.context, reader, parameter.name,
+                 {parameter.parameter->shape, parameter.shard, parameter.parameter->value});
     }
   }
   if (rank.updater == nullptr) return;
   for (ParameterState& parameter : rank.updater->states()) {
     for (std::size_t i = 0; i < parameter.state.size(); ++i) {
-      reader.read(state_name(parameter, i), parameter.state[i]);
+      read_shard(rank.context, reader, state_name(parameter, i),
+                 {parameter.parameter->shape, *parameter.shard, parameter.state[i]});
     }
   }
 }

@@ -31,6 +31,7 @@ struct Engine::State {
   // Makes the training stream, and throws what is wrong with config and module before anything is
   // built. Returns the cuts into stages.
   model::Bounds plan(const model::Module& module);
+  model::ModelAxis model_axis() const;
   void build_stages();  // this rank's layers and optimizer state
   // Throws ConfigError for a training stream that leaves the module's ties out.
   static void require_tied_reduction(const schedule::Schedule& stream, const model::Module& module);

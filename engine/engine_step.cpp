@@ -10,6 +10,7 @@
 #include "engine/loader.h"
 #include "engine/mean_outputs.h"
 #include "engine/merge_outputs.h"
+#include "engine/micro_batch_sharing.h"
 #include "engine/report.h"
 #include "engine/streams.h"
 #include "tensor/ops/shape.h"
@@ -324,6 +325,7 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
   try {
     rank->schedule = &schedule;
     rank->buffers.resize(schedule);
+    share_micro_batches(*rank);
     count_tokens();
     sum_weights();
     executor.run(*rank);

@@ -55,7 +55,11 @@ GradientReducer::GradientReducer(const model::Module& module, std::span<const st
                                  const schedule::StageMap& map,
                                  std::span<const std::unique_ptr<model::Stage>> stages,
                                  comm::World& world, const comm::Grid& grid, comm::GridComms& comms)
-    : stages_(stages), pipe_(comms.pipe()), data_(comms.data()), layer_sums_(module.layers.size()) {
+    : stages_(stages),
+      pipe_(comms.pipe()),
+      data_(comms.data()),
+      model_(comms.model()),
+      layer_sums_(module.layers.size()) {
   std::vector<std::string> keys;
   for (const model::LayerSpec& spec : module.layers) keys.push_back(spec.tie_key);
   std::vector<int> owners;
@@ -99,6 +103,7 @@ std::vector<GradientReducer::TiedWeight> GradientReducer::weights_of(const std::
       if (weight == weights.end()) {
         weight = weights.emplace(weights.end());
         weight->name = parameter.name;
+        weight->partial = parameter.shard.partial_gradient;
       }
       for (const std::size_t use : parameter.uses) weight->slots.push_back(&stage->slots()[use]);
     }
@@ -109,6 +114,10 @@ std::vector<GradientReducer::TiedWeight> GradientReducer::weights_of(const std::
 void GradientReducer::start(const tensor::Context& context, schedule::ChunkId chunk) {
   model::Stage& stage = *stages_[static_cast<std::size_t>(chunk.value)];
   stage.zero_empty_slots(context);
+  // All ranks of the group are here at the same point of their streams.
+  if (stage.partial_grads().defined()) {
+    model_.all_reduce(stage.partial_grads(), comm::ReduceOp::kSum).wait();
+  }
   if (data_.size() > 1 && stage.untied_grads().defined()) {
     works_.push_back(data_.all_reduce(stage.untied_grads(), comm::ReduceOp::kSum));
   }
@@ -153,8 +162,10 @@ void GradientReducer::sum_uses(tensor::Context& context, TiedWeight& weight) {
 void GradientReducer::finish(tensor::Context& context) {
   for (TiedWeight& weight : ties_) {
     sum_uses(context, weight);
+    const Tensor& sum = weight.slots.front()->grad;
+    if (weight.partial) model_.all_reduce(sum, comm::ReduceOp::kSum).wait();
     if (data_.size() == 1) continue;
-    works_.push_back(data_.all_reduce(weight.slots.front()->grad, comm::ReduceOp::kSum));
+    works_.push_back(data_.all_reduce(sum, comm::ReduceOp::kSum));
   }
   for (comm::Work& work : works_) work.wait();
   works_.clear();
@@ -164,17 +175,24 @@ double GradientReducer::global_norm(tensor::Context& context) {
   std::fill(layer_sums_.begin(), layer_sums_.end(), 0.0);
   for (const auto& stage : stages_) {
     for (const model::StageParameter& parameter : stage->parameters()) {
-      // A tied weight counts where it is used first.
-      if (parameter.uses.empty() || !stage->owns(parameter)) continue;
+      if (!counts(*stage, parameter)) continue;
       layer_sums_[static_cast<std::size_t>(parameter.first_layer)] +=
           sum_squares(context, stage->slots()[parameter.uses.front()].grad);
     }
   }
+  if (model_.size() > 1) model_.all_reduce_wait(layer_sums_, comm::ReduceOp::kSum);
   // Each layer has one owner, so this sum only adds zeros to its value.
   if (pipe_.size() > 1) pipe_.all_reduce_wait(layer_sums_, comm::ReduceOp::kSum);
   double total = 0.0;
   for (const double sum : layer_sums_) total += sum;
   return std::sqrt(total);
+}
+
+bool GradientReducer::counts(const model::Stage& stage,
+                             const model::StageParameter& parameter) const {
+  // A tied weight counts where it is used first, and what every rank of the model group has once.
+  return !parameter.uses.empty() && stage.owns(parameter) &&
+         (!parameter.shard.is_everything() || model_.rank() == 0);
 }
 
 void GradientReducer::clear() {

@@ -29,7 +29,8 @@ class GradientReducer {
                   std::span<const std::unique_ptr<model::Stage>> stages, comm::World& world,
                   const comm::Grid& grid, comm::GridComms& comms);
 
-  // ReduceGrads: starts the reduction of a chunk's untied gradients.
+  // ReduceGrads: sums the gradients that are partial over the model group, and starts the reduction
+  // of the chunk's untied gradients over replicas.
   void start(const tensor::Context& context, schedule::ChunkId chunk);
   // ReduceTiedGrads: starts the exchange of tied gradients.
   void start_tied(tensor::Context& context);
@@ -37,7 +38,8 @@ class GradientReducer {
   // gradient.
   void finish(tensor::Context& context);
   // L2 norm over all parameters of the model, each counted once: per-layer sums of squares in
-  // double, added in global layer order; the same bits on every rank. Collective over the pipe.
+  // double, added in global layer order; the same bits on every rank. Collective over the pipe
+  // and the model group.
   double global_norm(tensor::Context& context);
   // Forgets all gradients.
   void clear();
@@ -56,6 +58,7 @@ class GradientReducer {
     std::vector<tensor::GradSlot*> slots;
     comm::Communicator* group = nullptr;  // of the ranks with uses; null when it is only this one
     std::size_t uses_per_rank = 0;        // largest number of uses on a member
+    bool partial = false;                 // Shard::partial_gradient
     // In global layer order: where the use's gradient lies in `gathered`, in units of the weight.
     std::vector<std::size_t> order;
     tensor::Tensor sent, gathered;
@@ -67,10 +70,13 @@ class GradientReducer {
   std::vector<TiedWeight> weights_of(const std::string& key) const;
   void start_exchange(tensor::Context& context, TiedWeight& weight);
   void sum_uses(tensor::Context& context, TiedWeight& weight);
+  // Whether this rank's part of the parameter counts in the norm of the model.
+  bool counts(const model::Stage& stage, const model::StageParameter& parameter) const;
 
   std::span<const std::unique_ptr<model::Stage>> stages_;
   comm::Communicator& pipe_;
   comm::Communicator& data_;
+  comm::Communicator& model_;
   std::map<std::string, std::unique_ptr<comm::Communicator>> groups_;  // by tie key
   std::vector<TiedWeight> ties_;
   std::vector<comm::Work> works_;

@@ -37,12 +37,15 @@ std::vector<Tensor> shapes_of(std::span<const Tensor> tensors, const tensor::Con
 class Planner {
  public:
   Planner(const model::Module& module, const Config& config, std::span<const std::int64_t> bounds,
-          const schedule::Schedule& stream, const model::MicroBatch& example)
+          const schedule::Schedule& stream, const model::MicroBatch& example, int model_rank)
       : module_(module),
         config_(config),
         bounds_(bounds),
         map_(stream.stage_map()),
         context_(tensor::make_meta_allocator()) {
+    context_.model = {.size = config.tensor_parallel.size,
+                      .rank = model_rank,
+                      .sequence_parallel = config.tensor_parallel.sequence_parallel};
     build_stages();
     context_.training = contains(stream, Opcode::kOptimizerStep) ||
                         contains(stream, Opcode::kBackwardPass) ||
@@ -68,7 +71,8 @@ class Planner {
 
   void build_stages() {
     const model::StageOptions options{.seed = config_.seed,
-                                      .frozen_patterns = config_.frozen_parameters};
+                                      .frozen_patterns = config_.frozen_parameters,
+                                      .model = context_.model};
     stages_.resize(static_cast<std::size_t>(map_.num_ranks()));
     for (int stage = 0; stage < map_.num_stages(); ++stage) {
       const auto at = static_cast<std::size_t>(stage);
@@ -223,18 +227,18 @@ std::int64_t RankMemory::total() const {
 std::vector<RankMemory> plan_memory(const model::Module& module, const Config& config,
                                     std::span<const std::int64_t> bounds,
                                     std::span<const schedule::Schedule* const> streams,
-                                    const model::MicroBatch& example) {
+                                    const model::MicroBatch& example, int model_rank) {
   std::vector<RankMemory> ranks;
   if (streams.empty()) return ranks;
-  const Planner planner(module, config, bounds, *streams.front(), example);
+  const Planner planner(module, config, bounds, *streams.front(), example, model_rank);
   for (const schedule::Schedule* stream : streams) ranks.push_back(planner.plan(*stream));
   return ranks;
 }
 
 std::vector<RankMemory> plan_training(const model::Module& module, const Config& config, int ranks,
                                       const model::MicroBatch& example) {
-  const BatchTriple batch =
-      resolve_batch(config.batch, data_parallel_size(ranks, config.pipeline.stages, 1));
+  const BatchTriple batch = resolve_batch(
+      config.batch, data_parallel_size(ranks, config.pipeline.stages, config.tensor_parallel.size));
   const auto micro_batches = static_cast<int>(batch.gradient_accumulation_steps);
   std::optional<FoundSchedule> found;
   if (is_auto(config.pipeline) && !config.pipeline.cost_file.empty()) {

@@ -30,13 +30,14 @@ struct RankMemory {
   std::int64_t total() const;  // of all these
 };
 
-// One rank's share for each stream, all of one pipe. `bounds` are the cuts into its stages;
+// One rank's share for each stream, all of one pipe, whose ranks have this index in their model
+// groups. `bounds` are the cuts into its stages;
 // `example` is a micro batch, of which only shapes and dtypes are looked at. Throws what building
 // the stages and the layers' shape checks throw.
 std::vector<RankMemory> plan_memory(const model::Module& module, const Config& config,
                                     std::span<const std::int64_t> bounds,
                                     std::span<const schedule::Schedule* const> streams,
-                                    const model::MicroBatch& example);
+                                    const model::MicroBatch& example, int model_rank = 0);
 
 // The plan of training on `ranks` ranks, by pipe rank: replicas need the same. With
 // pipeline.schedule "auto" and no cost file it is that of the first steps. Throws ConfigError or

@@ -104,6 +104,9 @@ model::LossResult run_forward(model::Stage& stage, model::Context& context, Pipe
                               const ModelEnd* end) {
   const bool training = context.training;
   context.tape = training ? &buffer.tape : nullptr;
+  // Whoever wants to see the outputs wants all of them.
+  context.may_split_classes = end != nullptr && end->compute_loss && end->outputs == nullptr &&
+                              end->loss != nullptr && end->loss->accepts_split_classes();
   std::vector<Tensor> outputs = stage.forward(context, buffer.inputs, training);
   model::LossResult result;
   if (end != nullptr) {

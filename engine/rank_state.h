@@ -92,7 +92,9 @@ struct RankState {
   bool owns_first_stage() const { return stage_ids().front().value == 0; }
   bool owns_last_stage() const { return stage_ids().back().value == map.num_stages() - 1; }
   // First and last stage: inputs and labels.
-  bool loads_data() const { return owns_first_stage() || owns_last_stage(); }
+  bool needs_data() const { return owns_first_stage() || owns_last_stage(); }
+  // One rank of a model group loads for all of it.
+  bool loads_data() const { return needs_data() && context.model.rank == 0; }
   model::Stage& stage(schedule::ChunkId chunk) {
     return *stages[static_cast<std::size_t>(chunk.value)];
   }

@@ -97,9 +97,10 @@ std::string startup_report_text(RankState& rank, const BatchTriple& batch,
   const std::vector<StageCount> counts = count_all(rank);
   const int replicas = rank.comms.data().size();
   std::string text = "grid: pipe " + std::to_string(rank.map.num_ranks()) + " x data " +
-                     std::to_string(replicas) + " x model 1 (" + std::string(rank.world.kind()) +
-                     ", " + std::to_string(rank.context.threads) + " threads per rank), schedule " +
-                     std::string(schedule) + "\n";
+                     std::to_string(replicas) + " x model " +
+                     std::to_string(rank.comms.model().size()) + " (" +
+                     std::string(rank.world.kind()) + ", " + std::to_string(rank.context.threads) +
+                     " threads per rank), schedule " + std::string(schedule) + "\n";
   text += "batch: train_batch_size " + std::to_string(batch.train_batch_size) + " = micro batch " +
           std::to_string(batch.train_micro_batch_size_per_gpu) + " x accumulation " +
           std::to_string(batch.gradient_accumulation_steps) + " x replicas " +

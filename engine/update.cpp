@@ -44,14 +44,15 @@ void Updater::add_parameter(const model::StageParameter& parameter, model::Stage
   ParameterState state;
   state.name = parameter.name;
   state.parameter = parameter.parameter;
+  state.shard = &parameter.shard;
   state.slot = &stage.slots()[parameter.uses.front()];
   state.first_layer = parameter.first_layer;
   state.owned = stage.owns(parameter);
   state.group = patterns_.first_match(parameter.name).value_or(groups_.size() - 1);
   state.state_names = optimizer_->state_names(groups_[state.group]);
   for (std::size_t i = 0; i < state.state_names.size(); ++i) {
-    state.state.push_back(tensor::Tensor::zeros(context, parameter.parameter->shape,
-                                                parameter.parameter->value.dtype()));
+    state.state.push_back(
+        tensor::Tensor::zeros(context, parameter.shard.shape, parameter.parameter->value.dtype()));
   }
   states_.push_back(std::move(state));
 }

@@ -20,6 +20,7 @@ namespace penstock::engine {
 struct ParameterState {
   std::string name;  // the parameter's logical name
   model::Parameter* parameter = nullptr;
+  const model::Shard* shard = nullptr;  // what this rank has of it, and of its state
   tensor::GradSlot* slot = nullptr;
   std::size_t group = 0;
   std::int64_t first_layer = 0;

@@ -5,13 +5,16 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "model/parameter.h"
+#include "model/split.h"
 #include "tensor/context.h"
+#include "tensor/ops/index_part.h"
 #include "tensor/tape.h"
 #include "tensor/tensor.h"
 
@@ -38,7 +41,13 @@ struct Context : tensor::Context {
   const NamedTensors* named_inputs = nullptr;    // of the micro batch; null: there are none
   std::span<const std::string> declared_inputs;  // the names that the layer, or the loss, declares
   std::int64_t layer = 0;                        // global layer index
-  comm::Communicator* model_group = nullptr;     // tensor-parallel peers; null when there are none
+  ModelAxis model;  // the tensor-parallel peers, and this rank's place among them
+  // Theirs; null when there are none, and on the meta device, where nothing is communicated.
+  comm::Communicator* model_group = nullptr;
+  // Whether the last layer may give logits of which each rank of the model group has some classes
+  // alone: the loss can work with them, and nobody else wants them. Such a layer sets `classes`.
+  bool may_split_classes = false;
+  std::optional<tensor::IndexPart> classes;
   // The accumulators of the layer use that runs now, by Parameter::slot; empty when no gradient is
   // wanted.
   std::span<tensor::GradSlot> slots;

@@ -26,12 +26,14 @@ std::int64_t Layer::num_elements() const {
   return total;
 }
 
-Parameter& Layer::add_parameter(std::string name, const tensor::Shape& shape, InitRule init) {
+Parameter& Layer::add_parameter(std::string name, const tensor::Shape& shape, InitRule init,
+                                Split split) {
   check_new_name(parameters_, name);
   auto parameter = std::make_unique<Parameter>();
   parameter->name = std::move(name);
   parameter->shape = shape;
   parameter->init = init;
+  parameter->split = std::move(split);
   parameter->index = parameters_.size();
   parameters_.push_back(parameter.get());
   own_.push_back(std::move(parameter));

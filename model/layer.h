@@ -33,8 +33,10 @@ class Layer {
 
  protected:
   Layer() = default;
-  // Declares a weight. The reference stays valid as long as the layer.
-  Parameter& add_parameter(std::string name, const tensor::Shape& shape, InitRule init);
+  // Declares a weight; `split` says how the ranks of a model group share it. The reference stays
+  // valid as long as the layer.
+  Parameter& add_parameter(std::string name, const tensor::Shape& shape, InitRule init,
+                           Split split = {});
   // Declares a child; its parameters are named "<name>.<parameter>".
   template <class L>
   L& add_child(const std::string& name, std::unique_ptr<L> child) {

@@ -24,6 +24,9 @@ class Loss {
   virtual ~Loss() = default;
   virtual LossResult forward(Context& context, std::span<const tensor::Tensor> outputs,
                              std::span<const tensor::Tensor> labels) const = 0;
+  // Whether forward() can do with logits of which each rank of a model group has some classes, as
+  // context.classes says where it is set. Otherwise the outputs are whole.
+  virtual bool accepts_split_classes() const { return false; }
   // This micro batch's share in the mean over micro batches and replicas: sum(w·loss)/sum(w). By
   // default the rows of the first label.
   virtual double weight(std::span<const tensor::Tensor> labels) const;

@@ -22,6 +22,25 @@ std::string logical_name(const Module& module, std::int64_t layer, const std::st
   return "tied_modules." + spec.tie_key + "." + parameter;
 }
 
+void check_sequence_roles(const Module& module) {
+  const std::int64_t last = std::ssize(module.layers) - 1;
+  for (std::int64_t i = 0; i <= last; ++i) {
+    const SequenceRole role = spec_at(module, i).sequence;
+    const SequenceRole wanted = i == last ? SequenceRole::kLeaves
+                                : i == 0  ? SequenceRole::kEnters
+                                          : SequenceRole::kInside;
+    if (role == wanted) continue;
+    const std::string expected = i == last ? "one that puts sequences together again"
+                                 : i == 0  ? "one that cuts sequences into parts"
+                                           : "one that works on parts of sequences";
+    throw tensor::InvalidArgument(layer_label(module, i) +
+                                  ": tensor_parallel.sequence_parallel is true; expected " +
+                                  expected +
+                                  " here, as LayerSpec::sequence says, got another; "
+                                  "set it to false for this model");
+  }
+}
+
 std::unique_ptr<Layer> build_layer(const Module& module, std::int64_t layer) {
   const LayerSpec& spec = spec_at(module, layer);
   if (!spec.build) {

@@ -18,6 +18,15 @@ namespace penstock::model {
 using TiedForward =
     std::function<std::vector<Tensor>(Layer& layer, Context& context, std::span<const Tensor>)>;
 
+// What a layer does when tensor_parallel.sequence_parallel is on, where each rank of a model group
+// has its own part of every sequence (axis 1 of the activations).
+enum class SequenceRole : std::uint8_t {
+  kNone,    // it knows nothing of parts: refused
+  kEnters,  // whole inputs, outputs for the rank's part: the first layer
+  kInside,  // works on parts
+  kLeaves,  // the rank's part in, outputs for all of the sequence: the last layer
+};
+
 // Builds one layer, on the stage that owns it. Copyable.
 struct LayerSpec {
   std::string type;  // what partition "type:regex" matches, such as "Linear"
@@ -28,12 +37,13 @@ struct LayerSpec {
   // Names of the inputs that the layer reads with Context::named_input, so that a step that lacks
   // one is refused before it begins.
   std::vector<std::string> named_inputs = {};
+  SequenceRole sequence = SequenceRole::kNone;
 };
 
 // layer<Linear>("Linear", 16, 16)
 template <class L, class... Args>
 LayerSpec layer(std::string type, Args... args) {
-  return {std::move(type), [args...] { return std::make_unique<L>(args...); }, {}, {}, false};
+  return {std::move(type), [args...] { return std::make_unique<L>(args...); }, {}, {}};
 }
 
 // tied_layer<Embedding>("wte", "Embedding", nullptr, vocabulary, width). Each use of a key must
@@ -52,6 +62,12 @@ inline LayerSpec reading_named(std::vector<std::string> names, LayerSpec spec) {
   return spec;
 }
 
+// The layer, with that role.
+inline LayerSpec with_sequence(SequenceRole role, LayerSpec spec) {
+  spec.sequence = role;
+  return spec;
+}
+
 struct Module {
   std::vector<LayerSpec> layers;
   // Shared: stateless, and serves ranks on several threads. Null: the last layer's only output is
@@ -65,6 +81,10 @@ std::string layer_label(const Module& module, std::int64_t layer);
 // The name of a parameter in the whole model, which no grid changes: "<layer>.<parameter>", or
 // "tied_modules.<key>.<parameter>" for a tied layer.
 std::string logical_name(const Module& module, std::int64_t layer, const std::string& parameter);
+
+// Throws InvalidArgument, naming the layer, unless the first layer enters, the last one leaves, and
+// all others work inside of a region of sequence parallelism.
+void check_sequence_roles(const Module& module);
 
 // Builds one layer. Throws InvalidArgument, naming the layer, when its spec cannot.
 std::unique_ptr<Layer> build_layer(const Module& module, std::int64_t layer);

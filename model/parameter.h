@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "model/split.h"
 #include "tensor/tensor.h"
 
 namespace penstock::model {
@@ -24,13 +25,15 @@ struct InitRule {
 };
 
 struct Parameter {
-  std::string name;  // within its layer: "weight", "attn.c_attn.bias"
-  tensor::Shape shape;
+  std::string name;     // within its layer: "weight", "attn.c_attn.bias"
+  tensor::Shape shape;  // of all of it, whatever part of it a rank has
   InitRule init;
+  Split split;            // over the ranks of a model group; by default each has all of it
   bool trainable = true;  // false: frozen; has no gradient slot and no optimizer state
   std::size_t index = 0;  // among the parameters of the outermost layer
   std::size_t slot = 0;   // among its trainable ones; set by the Stage
-  tensor::Tensor value;   // undefined until a Stage gives it memory; then written in place only
+  // This rank's part of it: undefined until a Stage gives it memory, then written in place only.
+  tensor::Tensor value;
 };
 
 }  // namespace penstock::model

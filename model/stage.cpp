@@ -34,6 +34,8 @@ namespace {
 
 std::vector<Tensor> Stage::forward(Context& context, std::span<const Tensor> inputs,
                                    bool with_grads) {
+  const bool may_split_classes = context.may_split_classes;
+  context.classes.reset();
   std::vector<Tensor> values;
   if (uses_.empty()) values.assign(inputs.begin(), inputs.end());
   for (Use& use : uses_) {
@@ -41,6 +43,7 @@ std::vector<Tensor> Stage::forward(Context& context, std::span<const Tensor> inp
     context.random.layer = static_cast<std::uint32_t>(use.layer);
     context.random.call = 0;
     context.declared_inputs = use.named_inputs;
+    context.may_split_classes = may_split_classes && use.layer == last_layer_;
     context.slots = {};
     if (with_grads) context.slots = std::span(slots_).subspan(use.first_slot, use.num_slots);
     try {
@@ -54,6 +57,7 @@ std::vector<Tensor> Stage::forward(Context& context, std::span<const Tensor> inp
   }
   context.slots = {};
   context.declared_inputs = {};
+  context.may_split_classes = may_split_classes;
   return values;
 }
 

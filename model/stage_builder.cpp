@@ -1,6 +1,8 @@
 // How a Stage is made: layers, names, ties, memory, initial weights.
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "model/name_patterns.h"
 #include "model/stage.h"
@@ -24,7 +26,8 @@ std::string describe(std::span<Parameter* const> parameters) {
 bool same_declarations(std::span<Parameter* const> a, std::span<Parameter* const> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const Parameter* left, const Parameter* right) {
-                      return left->name == right->name && left->shape == right->shape;
+                      return left->name == right->name && left->shape == right->shape &&
+                             left->split == right->split;
                     });
 }
 
@@ -51,15 +54,35 @@ class Layout {
   std::size_t end_ = 0;
 };
 
-void draw_weight(tensor::Context& context, Parameter& parameter, const tensor::InitKey& key) {
-  const InitRule& rule = parameter.init;
+void draw(tensor::Context& context, const InitRule& rule, Tensor target,
+          const tensor::InitKey& key) {
   switch (rule.kind) {
     case InitRule::Kind::kConstant:
-      return tensor::fill(context, parameter.value, rule.a);
+      return tensor::fill(context, target, rule.a);
     case InitRule::Kind::kNormal:
-      return tensor::init_normal(context, parameter.value, key, rule.a, rule.b);
+      return tensor::init_normal(context, target, key, rule.a, rule.b);
     case InitRule::Kind::kUniform:
-      return tensor::init_uniform(context, parameter.value, key, rule.a, rule.b);
+      return tensor::init_uniform(context, target, key, rule.a, rule.b);
+  }
+}
+
+// Each element as it would be in the whole parameter.
+void draw_weight(tensor::Context& context, const StageParameter& entry, tensor::InitKey key) {
+  const Parameter& parameter = *entry.parameter;
+  const Shard& shard = entry.shard;
+  if (shard.is_everything()) return draw(context, parameter.init, parameter.value, key);
+  const auto dims = parameter.shape.dims();
+  const auto axis = dims.begin() + shard.axis;
+  const auto product = std::multiplies<>();
+  const std::int64_t outer = std::accumulate(dims.begin(), axis, std::int64_t{1}, product);
+  const std::int64_t inner = std::accumulate(axis + 1, dims.end(), std::int64_t{1}, product);
+  const tensor::Tensor flat = parameter.value.view({parameter.value.numel()});
+  for (std::int64_t row = 0; row < outer; ++row) {
+    for (const Shard::Range& range : shard.ranges) {
+      const std::int64_t begin = (row * shard.shape.dim(shard.axis) + range.own) * inner;
+      key.first_element = (row * parameter.shape.dim(shard.axis) + range.whole) * inner;
+      draw(context, parameter.init, flat.rows(begin, begin + range.count * inner), key);
+    }
   }
 }
 
@@ -189,10 +212,22 @@ class Stage::Builder {
     const std::size_t next = stage_.parameters_.size();
     const auto [entry, added] = by_name_.try_emplace(name, next);
     if (!added) return entry->second;
-    stage_.parameters_.push_back(
-        {std::move(name), &parameter, spec(use.layer).tie_key, first_use(use.layer), {}, false});
+    stage_.parameters_.push_back({.name = std::move(name),
+                                  .parameter = &parameter,
+                                  .shard = shard(use, parameter),
+                                  .tie_key = spec(use.layer).tie_key,
+                                  .first_layer = first_use(use.layer),
+                                  .uses = {}});
     holders_.emplace_back();
     return next;
+  }
+
+  Shard shard(const Use& use, const Parameter& parameter) const {
+    try {
+      return shard_of(parameter.name, parameter.shape, parameter.split, options_.model);
+    } catch (const tensor::InvalidArgument& error) {
+      throw tensor::InvalidArgument(use.label + ": " + error.what());
+    }
   }
 
   // A tied weight of which this rank has uses in several stages is there once.
@@ -214,42 +249,52 @@ class Stage::Builder {
     Layout layout(options_.dtype);
     std::vector<std::size_t> offsets;
     for (const StageParameter& entry : stage_.parameters_) {
-      offsets.push_back(entry.borrowed ? 0 : layout.place(entry.parameter->shape));
+      offsets.push_back(entry.borrowed ? 0 : layout.place(entry.shard.shape));
     }
     if (std::ranges::all_of(stage_.parameters_, &StageParameter::borrowed)) return;
     const Tensor all = Tensor::empty(context, {layout.elements()}, options_.dtype);
     for (std::size_t i = 0; i < offsets.size(); ++i) {
       if (stage_.parameters_[i].borrowed) continue;
-      const tensor::Shape& shape = stage_.parameters_[i].parameter->shape;
+      const tensor::Shape& shape = stage_.parameters_[i].shard.shape;
       const Tensor value(all.storage(), offsets[i], shape, options_.dtype);
       for (Parameter* holder : holders_[i]) holder->value = value;
     }
   }
 
   void place_grads(const tensor::Context& context) {
+    if (stage_.slot_info_.empty()) return;
     Layout layout(options_.dtype);
-    std::vector<std::size_t> offsets;
-    std::int64_t untied_elements = 0;
-    for (const StageSlot& slot : stage_.slot_info_) {
-      const StageParameter& entry = stage_.parameters_[slot.parameter];
-      offsets.push_back(layout.place(entry.parameter->shape));
-      if (entry.tie_key.empty()) untied_elements = layout.elements();
-    }
-    if (offsets.empty()) return;
+    std::vector<std::size_t> offsets(stage_.slot_info_.size());
+    const auto place = [&](bool tied, bool partial) {
+      for (std::size_t i = 0; i < offsets.size(); ++i) {
+        const StageParameter& entry = stage_.parameters_[stage_.slot_info_[i].parameter];
+        if (entry.tie_key.empty() == tied || (!tied && entry.shard.partial_gradient != partial)) {
+          continue;
+        }
+        offsets[i] = layout.place(entry.shard.shape);
+      }
+      return layout.elements();
+    };
+    const std::int64_t own_elements = place(/*tied=*/false, /*partial=*/false);
+    const std::int64_t untied_elements = place(/*tied=*/false, /*partial=*/true);
+    place(/*tied=*/true, /*partial=*/false);
     // Zeros, since reductions of the whole segment read the padding too.
     const Tensor all = Tensor::zeros(context, {layout.elements()}, options_.dtype);
     for (std::size_t i = 0; i < offsets.size(); ++i) {
       const StageSlot& slot = stage_.slot_info_[i];
-      const tensor::Shape& shape = stage_.parameters_[slot.parameter].parameter->shape;
+      const tensor::Shape& shape = stage_.parameters_[slot.parameter].shard.shape;
       stage_.slots_.push_back({Tensor(all.storage(), offsets[i], shape, options_.dtype), true});
     }
     if (untied_elements > 0) stage_.untied_grads_ = all.rows(0, untied_elements);
+    if (untied_elements > own_elements) {
+      stage_.partial_grads_ = all.rows(own_elements, untied_elements);
+    }
   }
 
   void draw_weights(tensor::Context context) {
     for (const StageParameter& entry : stage_.parameters_) {
       if (entry.borrowed) continue;
-      draw_weight(context, *entry.parameter,
+      draw_weight(context, entry,
                   {.seed = options_.seed,
                    .layer = static_cast<std::uint32_t>(entry.first_layer),
                    .parameter = static_cast<std::uint32_t>(entry.parameter->index)});
@@ -268,7 +313,7 @@ class Stage::Builder {
 Stage::Stage(const Module& module, std::int64_t begin, std::int64_t end,
              const StageOptions& options, const tensor::Context& context,
              std::span<const std::unique_ptr<Stage>> earlier)
-    : begin_(begin), end_(end) {
+    : begin_(begin), end_(end), last_layer_(std::ssize(module.layers) - 1) {
   Builder(*this, module, options, earlier).run(context);
 }
 

@@ -14,7 +14,10 @@ void check_dropout(double rate) {
 
 Tensor dropout(Context& context, const Tensor& x, double rate) {
   if (!context.training || rate == 0.0) return x;
-  return tensor::dropout(context, x, rate, context.sample_ids);
+  // A row of a part of the sequence begins in the middle of the sample's row.
+  const bool part = context.model.sequence_parallel && x.dim(0) > 0;
+  const std::int64_t first = part ? context.model.rank * (x.numel() / x.dim(0)) : 0;
+  return tensor::dropout(context, x, rate, context.sample_ids, first);
 }
 
 }  // namespace penstock::model

@@ -10,7 +10,9 @@ void check_dropout(double rate);
 
 // x in evaluation; in training, zeroes each element with probability `rate` and scales the others
 // by 1/(1 - rate). The mask depends on the run's seed and step, the layer, the sample and the
-// element, never on the grid. The first axis of x is the micro batch's rows.
+// element, never on the grid. The first axis of x is the micro batch's rows; with sequence
+// parallelism the second is this rank's part of the tokens. Not for features that the ranks of a
+// model group share out.
 Tensor dropout(Context& context, const Tensor& x, double rate);
 
 class Dropout final : public Layer {

@@ -8,6 +8,7 @@
 namespace penstock::model {
 
 // Ids [...] to rows [..., width] of the parameter weight [vocabulary, width]. Ids are i32 or i64.
+// The ranks of a model group share out the rows.
 class Embedding final : public Layer {
  public:
   Embedding(std::int64_t vocabulary, std::int64_t width,
@@ -15,7 +16,7 @@ class Embedding final : public Layer {
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;
   // The other use of the same table, as the last layer of a language model:
-  // x [..., width] · weightᵀ, logits [..., vocabulary].
+  // x [..., width] · weightᵀ, logits [..., vocabulary]; see class_logits.
   Tensor logits(Context& context, const Tensor& x);
 
  private:

@@ -5,8 +5,10 @@
 namespace penstock::model {
 
 LayerNorm::LayerNorm(std::int64_t width, double epsilon)
-    : weight_(add_parameter("weight", {width}, InitRule::ones())),
-      bias_(add_parameter("bias", {width}, InitRule::zeros())),
+    : weight_(add_parameter("weight", {width}, InitRule::ones(),
+                            Split::whole(Split::Gradient::kPartOfTheSequence))),
+      bias_(add_parameter("bias", {width}, InitRule::zeros(),
+                          Split::whole(Split::Gradient::kPartOfTheSequence))),
       epsilon_(epsilon) {}
 
 std::vector<Tensor> LayerNorm::forward(Context& context, std::span<const Tensor> inputs) {

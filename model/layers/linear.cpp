@@ -7,9 +7,7 @@
 
 namespace penstock::model {
 
-namespace {
-
-tensor::Shape weight_shape(std::int64_t in, std::int64_t out, tensor::WeightLayout layout) {
+tensor::Shape linear_weight_shape(std::int64_t in, std::int64_t out, tensor::WeightLayout layout) {
   if (in < 1 || out < 1) {
     throw tensor::InvalidArgument("[linear] expected in >= 1 and out >= 1, got in " +
                                   std::to_string(in) + " and out " + std::to_string(out));
@@ -18,19 +16,17 @@ tensor::Shape weight_shape(std::int64_t in, std::int64_t out, tensor::WeightLayo
   return {in, out};
 }
 
-InitRule default_init(std::int64_t in) {
+InitRule linear_default_init(std::int64_t in) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(in));
   return InitRule::uniform(-bound, bound);
 }
 
-}  // namespace
-
 Linear::Linear(std::int64_t in, std::int64_t out, const LinearOptions& options)
-    : weight_(add_parameter("weight", weight_shape(in, out, options.layout),
-                            options.weight_init.value_or(default_init(in)))),
+    : weight_(add_parameter("weight", linear_weight_shape(in, out, options.layout),
+                            options.weight_init.value_or(linear_default_init(in)))),
       layout_(options.layout) {
   if (!options.bias) return;
-  bias_ = &add_parameter("bias", {out}, options.bias_init.value_or(default_init(in)));
+  bias_ = &add_parameter("bias", {out}, options.bias_init.value_or(linear_default_init(in)));
 }
 
 std::vector<Tensor> Linear::forward(Context& context, std::span<const Tensor> inputs) {

@@ -17,6 +17,11 @@ struct LinearOptions {
   std::optional<InitRule> bias_init = std::nullopt;
 };
 
+// The shape of a linear layer's weight; throws InvalidArgument for sizes below 1. How weight and
+// bias start by default.
+tensor::Shape linear_weight_shape(std::int64_t in, std::int64_t out, tensor::WeightLayout layout);
+InitRule linear_default_init(std::int64_t in);
+
 // x [..., in] to [..., out]. Parameters: weight [out, in], or [in, out] by the layout; bias [out].
 class Linear final : public Layer {
  public:

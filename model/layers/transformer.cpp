@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/layers/dropout.h"
+#include "model/parallel/collectives.h"
 #include "tensor/error.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/elementwise.h"
@@ -13,12 +14,20 @@ namespace penstock::model {
 
 namespace {
 
-std::unique_ptr<Linear> conv1d(std::int64_t in, std::int64_t out, const InitRule& weight_init) {
-  return std::make_unique<Linear>(in, out,
-                                  LinearOptions{.bias = true,
-                                                .layout = tensor::WeightLayout::kInOut,
-                                                .weight_init = weight_init,
-                                                .bias_init = InitRule::zeros()});
+std::unique_ptr<ColumnLinear> spread(std::int64_t in, std::int64_t out, const InitRule& weight_init,
+                                     std::vector<Split::Block> blocks = {}) {
+  return std::make_unique<ColumnLinear>(in, out,
+                                        ColumnLinearOptions{.layout = tensor::WeightLayout::kInOut,
+                                                            .weight_init = weight_init,
+                                                            .bias_init = InitRule::zeros(),
+                                                            .blocks = std::move(blocks)});
+}
+
+std::unique_ptr<RowLinear> project(std::int64_t in, std::int64_t out, const InitRule& weight_init) {
+  return std::make_unique<RowLinear>(in, out,
+                                     LinearOptions{.layout = tensor::WeightLayout::kInOut,
+                                                   .weight_init = weight_init,
+                                                   .bias_init = InitRule::zeros()});
 }
 
 void check_heads(const TransformerOptions& options) {
@@ -28,14 +37,20 @@ void check_heads(const TransformerOptions& options) {
                                 std::to_string(options.heads) + " heads");
 }
 
+// Queries, keys and values side by side, each of all heads.
+std::unique_ptr<ColumnLinear> heads_of(const TransformerOptions& options) {
+  check_heads(options);
+  const Split::Block block{options.heads, options.width / options.heads};
+  return spread(options.width, 3 * options.width, options.weight_init, {block, block, block});
+}
+
 }  // namespace
 
 CausalSelfAttention::CausalSelfAttention(const TransformerOptions& options)
     : heads_(options.heads),
       dropout_(options.dropout),
-      c_attn_(add_child("c_attn", conv1d(options.width, 3 * options.width, options.weight_init))),
-      c_proj_(add_child("c_proj", conv1d(options.width, options.width, options.projection_init))) {
-  check_heads(options);
+      c_attn_(add_child("c_attn", heads_of(options))),
+      c_proj_(add_child("c_proj", project(options.width, options.width, options.projection_init))) {
   check_dropout(options.dropout);
 }
 
@@ -45,16 +60,17 @@ std::vector<Tensor> CausalSelfAttention::forward(Context& context, std::span<con
 }
 
 Tensor CausalSelfAttention::apply(Context& context, const Tensor& x) {
-  const Tensor mixed = tensor::attention(context, c_attn_.apply(context, x),
-                                         {.heads = heads_, .kv_heads = heads_, .causal = true});
+  const std::int64_t heads = heads_ / context.model.size;
+  const Tensor mixed = tensor::attention(context, c_attn_.apply(context, enter_group(context, x)),
+                                         {.heads = heads, .kv_heads = heads, .causal = true});
   return dropout(context, c_proj_.apply(context, mixed), dropout_);
 }
 
 Mlp::Mlp(const TransformerOptions& options)
     : dropout_(options.dropout),
-      c_fc_(add_child("c_fc", conv1d(options.width, 4 * options.width, options.weight_init))),
+      c_fc_(add_child("c_fc", spread(options.width, 4 * options.width, options.weight_init))),
       c_proj_(
-          add_child("c_proj", conv1d(4 * options.width, options.width, options.projection_init))) {
+          add_child("c_proj", project(4 * options.width, options.width, options.projection_init))) {
   check_dropout(options.dropout);
 }
 
@@ -64,7 +80,7 @@ std::vector<Tensor> Mlp::forward(Context& context, std::span<const Tensor> input
 }
 
 Tensor Mlp::apply(Context& context, const Tensor& x) {
-  const Tensor hidden = tensor::gelu(context, c_fc_.apply(context, x));
+  const Tensor hidden = tensor::gelu(context, c_fc_.apply(context, enter_group(context, x)));
   return dropout(context, c_proj_.apply(context, hidden), dropout_);
 }
 

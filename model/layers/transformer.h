@@ -5,7 +5,7 @@
 
 #include "model/layer.h"
 #include "model/layers/layer_norm.h"
-#include "model/layers/linear.h"
+#include "model/layers/parallel_linear.h"
 
 namespace penstock::model {
 
@@ -19,8 +19,9 @@ struct TransformerOptions {
   InitRule projection_init = InitRule::normal(0.0, 0.02);
 };
 
-// Multi-head self-attention in which a token sees itself and those before it. x [rows, tokens,
-// width]. Children: c_attn, width to queries, keys and values side by side; c_proj.
+// Multi-head self-attention in which a token sees itself and those before it. The ranks of a model
+// group share out the heads, which their number divides. x [rows, tokens, width]. Children: c_attn,
+// width to queries, keys and values side by side; c_proj.
 class CausalSelfAttention final : public Layer {
  public:
   explicit CausalSelfAttention(const TransformerOptions& options);
@@ -31,11 +32,12 @@ class CausalSelfAttention final : public Layer {
  private:
   std::int64_t heads_;
   double dropout_;
-  Linear& c_attn_;
-  Linear& c_proj_;
+  ColumnLinear& c_attn_;
+  RowLinear& c_proj_;
 };
 
-// x [..., width] to 4·width, GELU, and back. Children: c_fc, c_proj.
+// x [..., width] to 4·width, GELU, and back. The ranks of a model group share out the 4·width.
+// Children: c_fc, c_proj.
 class Mlp final : public Layer {
  public:
   explicit Mlp(const TransformerOptions& options);
@@ -45,8 +47,8 @@ class Mlp final : public Layer {
 
  private:
   double dropout_;
-  Linear& c_fc_;
-  Linear& c_proj_;
+  ColumnLinear& c_fc_;
+  RowLinear& c_proj_;
 };
 
 // x + attention(norm(x)), then x + mlp(norm(x)). Children: ln_1, attn, ln_2, mlp.

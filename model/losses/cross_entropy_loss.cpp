@@ -1,6 +1,7 @@
 #include "model/losses/cross_entropy_loss.h"
 
 #include "model/layer.h"
+#include "model/parallel/class_parallel_loss.h"
 
 namespace penstock::model {
 
@@ -8,6 +9,9 @@ LossResult CrossEntropyLoss::forward(Context& context, std::span<const tensor::T
                                      std::span<const tensor::Tensor> labels) const {
   expect_inputs("cross_entropy_loss outputs", outputs, 1);
   expect_inputs("cross_entropy_loss labels", labels, 1);
+  if (context.classes) {
+    return {class_parallel_cross_entropy(context, outputs[0], labels[0], ignore_index_), {}};
+  }
   return {tensor::softmax_cross_entropy(context, outputs[0], labels[0], ignore_index_), {}};
 }
 

@@ -1,11 +1,12 @@
 #include "model/zoo/gpt2.h"
 
 #include <cmath>
+#include <span>
 #include <string>
 
 #include "model/layers/embedding.h"
+#include "model/layers/head.h"
 #include "model/layers/layer_norm.h"
-#include "model/layers/linear.h"
 #include "model/layers/transformer.h"
 #include "model/losses/cross_entropy_loss.h"
 #include "tensor/error.h"
@@ -24,8 +25,7 @@ LayerSpec head(const Gpt2Config& config, const InitRule& init) {
     return tied_layer<Embedding>("wte", "Head", embedding_logits, config.vocabulary, config.width,
                                  init);
   }
-  return layer<Linear>("Head", config.width, config.vocabulary,
-                       LinearOptions{.bias = false, .weight_init = init});
+  return layer<Head>("Head", config.width, config.vocabulary, init);
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ Module make_gpt2(const Gpt2Config& config) {
       InitRule::normal(0.0, 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers)));
 
   Module module;
-  module.layers.push_back(token_embedding(config, init));
+  module.layers.push_back(with_sequence(SequenceRole::kEnters, token_embedding(config, init)));
   module.layers.push_back(layer<PositionEmbedding>("PositionEmbedding", config.context,
                                                    config.width, config.dropout,
                                                    InitRule::normal(0.0, 0.01)));
@@ -56,7 +56,10 @@ Module make_gpt2(const Gpt2Config& config) {
     module.layers.push_back(layer<TransformerBlock>("TransformerBlock", block));
   }
   module.layers.push_back(layer<LayerNorm>("LayerNorm", config.width, config.layer_norm_epsilon));
-  module.layers.push_back(head(config, init));
+  for (LayerSpec& inside : std::span(module.layers).subspan(1)) {
+    inside.sequence = SequenceRole::kInside;
+  }
+  module.layers.push_back(with_sequence(SequenceRole::kLeaves, head(config, init)));
   module.loss = std::make_shared<CrossEntropyLoss>();
   return module;
 }

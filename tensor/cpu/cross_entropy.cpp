@@ -178,9 +178,32 @@ std::int64_t softmax_cross_entropy(const Context& context, const Tensor& logits,
   return count;
 }
 
+void class_sums(const Context& context, const Tensor& logits, const Tensor& targets,
+                const IndexPart& part, std::int64_t ignore_index, const Tensor& sums) {
+  const Targets target(targets, ignore_index);
+  const std::int64_t rows = targets.numel();
+  const std::int64_t classes = logits.dim(-1);
+  target.check(rows, part.total);
+  double* to = sums.data<double>();
+  for_cpu_dtype(kName, logits.dtype(), [&]<class T>(T) {
+    const T* x = logits.data<T>();
+    const auto run = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        to[2 * row] = to[2 * row + 1] = 0.0;
+        if (target.ignored(row)) continue;
+        const T* from = x + row * classes;
+        to[2 * row] = run_log_sum(from, static_cast<std::size_t>(classes));
+        const std::int64_t own = target[row] - part.first;
+        if (own >= 0 && own < classes) to[2 * row + 1] = static_cast<double>(from[own]);
+      }
+    };
+    parallel_chunks(context, rows, rows_per_chunk(classes), run);
+  });
+}
+
 void softmax_cross_entropy_grad(const Context& context, const Tensor& logits, const Tensor& targets,
-                                std::int64_t ignore_index, const Tensor& log_sum, double factor,
-                                const Tensor& out) {
+                                std::int64_t first, std::int64_t ignore_index,
+                                const Tensor& log_sum, double factor, const Tensor& out) {
   const Targets target(targets, ignore_index);
   const std::int64_t classes = logits.dim(-1);
   for_cpu_dtype(kName, logits.dtype(), [&]<class T>(T) {
@@ -198,7 +221,8 @@ void softmax_cross_entropy_grad(const Context& context, const Tensor& logits, co
                         }
                         run_grad(x + row * classes, static_cast<std::size_t>(classes), sums[row],
                                  scale, row_out);
-                        row_out[target[row]] -= scale;
+                        const std::int64_t own = target[row] - first;
+                        if (own >= 0 && own < classes) row_out[own] -= scale;
                       }
                     });
   });

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tensor/context.h"
+#include "tensor/ops/index_part.h"
 #include "tensor/tensor.h"
 
 namespace penstock::tensor::cpu {
@@ -15,10 +16,16 @@ std::int64_t softmax_cross_entropy(const Context& context, const Tensor& logits,
                                    const Tensor& targets, std::int64_t ignore_index,
                                    const Tensor& log_sum, const Tensor& loss);
 
-// out = factor · (softmax(logits) − onehot(target)) per row, 0 for an ignored row. out may be the
-// logits.
+// Writes for each row the log-sum-exp of its logits, and the target's logit where it is among them,
+// else 0, to sums [rows, 2] of f64; 0 and 0 for an ignored row. The classes are [first, first + V)
+// of total. Throws as above.
+void class_sums(const Context& context, const Tensor& logits, const Tensor& targets,
+                const IndexPart& part, std::int64_t ignore_index, const Tensor& sums);
+
+// out = factor · (softmax(logits) − onehot(target)) per row, 0 for an ignored row, for the classes
+// from `first` on. out may be the logits.
 void softmax_cross_entropy_grad(const Context& context, const Tensor& logits, const Tensor& targets,
-                                std::int64_t ignore_index, const Tensor& log_sum, double factor,
-                                const Tensor& out);
+                                std::int64_t first, std::int64_t ignore_index,
+                                const Tensor& log_sum, double factor, const Tensor& out);
 
 }  // namespace penstock::tensor::cpu

@@ -57,28 +57,30 @@ void draw_words(const PhiloxKey& key, std::uint64_t sample, std::uint64_t first,
   }
 }
 
-// Elements [begin, end) of one row; begin is a multiple of kWords.
+// `count` elements of one row, the first of which has the number `first` there.
 template <class T>
 void drop_range(const PhiloxKey& key, std::uint64_t sample, std::uint32_t threshold, T factor,
-                const T* x, T* out, std::size_t begin, std::size_t end) {
+                const T* x, T* out, std::size_t first, std::size_t count) {
   std::uint32_t words[kWords];
-  for (std::size_t i = begin; i < end; i += kWords) {
-    draw_words(key, sample, i, words);
-    const std::size_t count = std::min(kWords, end - i);
-    for (std::size_t j = 0; j < count; ++j) {
+  std::size_t skip = first % kWords;
+  for (std::size_t i = 0; i < count; skip = 0) {
+    draw_words(key, sample, first + i - skip, words);
+    const std::size_t drawn = std::min(kWords - skip, count - i);
+    for (std::size_t j = 0; j < drawn; ++j) {
       const T kept = x[i + j] * factor;
-      out[i + j] = words[j] >= threshold ? kept : T(0);
+      out[i + j] = words[skip + j] >= threshold ? kept : T(0);
     }
+    i += drawn;
   }
 }
 
 void drop_f32(const PhiloxKey& key, std::uint64_t sample, std::uint32_t threshold, float factor,
-              const float* x, float* out, std::size_t begin, std::size_t end) {
-  drop_range(key, sample, threshold, factor, x, out, begin, end);
+              const float* x, float* out, std::size_t first, std::size_t count) {
+  drop_range(key, sample, threshold, factor, x, out, first, count);
 }
 void drop_f64(const PhiloxKey& key, std::uint64_t sample, std::uint32_t threshold, double factor,
-              const double* x, double* out, std::size_t begin, std::size_t end) {
-  drop_range(key, sample, threshold, factor, x, out, begin, end);
+              const double* x, double* out, std::size_t first, std::size_t count) {
+  drop_range(key, sample, threshold, factor, x, out, first, count);
 }
 
 }  // namespace penstock::tensor::cpu::HWY_NAMESPACE
@@ -93,18 +95,18 @@ HWY_EXPORT(drop_f64);
 namespace {
 
 void run_drop(const PhiloxKey& key, std::uint64_t sample, std::uint32_t threshold, float factor,
-              const float* x, float* out, std::size_t begin, std::size_t end) {
-  HWY_DYNAMIC_DISPATCH(drop_f32)(key, sample, threshold, factor, x, out, begin, end);
+              const float* x, float* out, std::size_t first, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(drop_f32)(key, sample, threshold, factor, x, out, first, count);
 }
 void run_drop(const PhiloxKey& key, std::uint64_t sample, std::uint32_t threshold, double factor,
-              const double* x, double* out, std::size_t begin, std::size_t end) {
-  HWY_DYNAMIC_DISPATCH(drop_f64)(key, sample, threshold, factor, x, out, begin, end);
+              const double* x, double* out, std::size_t first, std::size_t count) {
+  HWY_DYNAMIC_DISPATCH(drop_f64)(key, sample, threshold, factor, x, out, first, count);
 }
 
 }  // namespace
 
 void dropout(const Context& context, const Tensor& x, double p, const RandomKey& random,
-             const Tensor& ids, const Tensor& out) {
+             const Tensor& ids, std::int64_t first_element, const Tensor& out) {
   if (x.numel() == 0) return;
   constexpr std::int64_t kChunk = 1 << 13;  // elements that one thread takes at a time
   const PhiloxKey key = philox_key(random);
@@ -121,9 +123,10 @@ void dropout(const Context& context, const Tensor& x, double p, const RandomKey&
       for (std::int64_t task = first; task < last; ++task) {
         const std::int64_t r = task / parts;
         const std::int64_t begin = task % parts * kChunk;
-        run_drop(key, static_cast<std::uint64_t>(samples[r]), threshold, factor, from + r * row,
-                 to + r * row, static_cast<std::size_t>(begin),
-                 static_cast<std::size_t>(std::min(begin + kChunk, row)));
+        run_drop(key, static_cast<std::uint64_t>(samples[r]), threshold, factor,
+                 from + r * row + begin, to + r * row + begin,
+                 static_cast<std::size_t>(first_element + begin),
+                 static_cast<std::size_t>(std::min(kChunk, row - begin)));
       }
     });
   });

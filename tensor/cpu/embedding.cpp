@@ -34,7 +34,7 @@ std::int64_t id_at(const Tensor& ids, std::int64_t position) {
   });
 }
 
-void gather_rows(const Context& context, const Tensor& ids, const Tensor& table,
+void gather_rows(const Context& context, const Tensor& ids, const Tensor& table, std::int64_t first,
                  const Tensor& out) {
   const std::size_t bytes = static_cast<std::size_t>(table.dim(1)) * size_of(table.dtype());
   if (bytes == 0) return;
@@ -43,15 +43,20 @@ void gather_rows(const Context& context, const Tensor& ids, const Tensor& table,
   with_ids(ids, [&](auto all) {
     parallel_chunks(context, ids.numel(), rows, [&](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-        std::memcpy(out.raw() + i * bytes, table.raw() + static_cast<std::size_t>(all[i]) * bytes,
-                    bytes);
+        const std::int64_t row = static_cast<std::int64_t>(all[i]) - first;
+        std::byte* const to = out.raw() + i * bytes;
+        if (row >= 0 && row < table.dim(0)) {
+          std::memcpy(to, table.raw() + static_cast<std::size_t>(row) * bytes, bytes);
+        } else {
+          std::memset(to, 0, bytes);
+        }
       }
     });
   });
 }
 
 void scatter_rows(const Context& context, const char* op, const Tensor& ids, const Tensor& rows,
-                  const Tensor& grad, bool accumulate) {
+                  std::int64_t first, const Tensor& grad, bool accumulate) {
   // Threads share the columns, so that each sum is made by one thread in the order of the ids.
   constexpr std::int64_t kColumns = 128;
   const std::int64_t width = grad.dim(1);
@@ -64,8 +69,11 @@ void scatter_rows(const Context& context, const char* op, const Tensor& ids, con
           std::fill(to + row * width + begin, to + row * width + end, T(0));
         }
         for (std::int64_t i = 0; i < ids.numel(); ++i) {
+          const std::int64_t row =
+              static_cast<std::int64_t>(all[static_cast<std::size_t>(i)]) - first;
+          if (row < 0 || row >= grad.dim(0)) continue;
           const T* source = from + i * width;
-          T* sum = to + static_cast<std::int64_t>(all[static_cast<std::size_t>(i)]) * width;
+          T* sum = to + row * width;
           for (std::int64_t j = begin; j < end; ++j) sum[j] += source[j];
         }
       });

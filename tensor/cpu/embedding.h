@@ -13,11 +13,13 @@ std::int64_t find_out_of_range(const Tensor& ids, std::int64_t limit);
 // The id at a position, i32 or i64.
 std::int64_t id_at(const Tensor& ids, std::int64_t position);
 
-// out[i] = table[ids[i]], rows; any dtype.
-void gather_rows(const Context& context, const Tensor& ids, const Tensor& table, const Tensor& out);
+// out[i] = table[ids[i] − first], rows, or zeros where the table has no such row; any dtype.
+void gather_rows(const Context& context, const Tensor& ids, const Tensor& table, std::int64_t first,
+                 const Tensor& out);
 
-// grad[ids[i]] += rows[i] in the order of i, after zeroing grad unless `accumulate`; f32 or f64.
+// grad[ids[i] − first] += rows[i] in the order of i, where grad has such a row, after zeroing grad
+// unless `accumulate`; f32 or f64.
 void scatter_rows(const Context& context, const char* op, const Tensor& ids, const Tensor& rows,
-                  const Tensor& grad, bool accumulate);
+                  std::int64_t first, const Tensor& grad, bool accumulate);
 
 }  // namespace penstock::tensor::cpu

@@ -36,15 +36,11 @@ void check_shapes(const Context& context, const Tensor& logits, const Tensor& ta
 void cross_entropy_grads(Context& context, Backward& node, std::int64_t ignore_index,
                          std::int64_t count) {
   if (!node.wants(0)) return;
+  const bool computes = on_cpu(kName, context) && count > 0;
+  const double factor = computes ? node.grad().item() / static_cast<double>(count) : 0;
   const Tensor& logits = node.saved(0);
-  const Tensor out =
-      logits.exclusive() ? logits : Tensor::empty(context, logits.shape(), logits.dtype());
-  if (on_cpu(kName, context)) {
-    const double factor = count == 0 ? 0 : node.grad().item() / static_cast<double>(count);
-    cpu::softmax_cross_entropy_grad(context, logits, node.saved(1), ignore_index, node.saved(2),
-                                    factor, out);
-  }
-  node.set(0, out);
+  node.set(0, class_grads(context, logits, node.saved(1), {.first = 0, .total = logits.dim(-1)},
+                          ignore_index, node.saved(2), factor));
 }
 
 }  // namespace
@@ -67,6 +63,27 @@ Tensor softmax_cross_entropy(Context& context, const Tensor& logits, const Tenso
     });
   }
   return loss;
+}
+
+Tensor class_sums(Context& context, const Tensor& logits, const Tensor& targets,
+                  const IndexPart& part, std::int64_t ignore_index) {
+  check_shapes(context, logits, targets);
+  const Tensor sums = Tensor::empty(context, {targets.numel(), 2}, DType::kF64);
+  if (on_cpu(kName, context)) {
+    cpu::class_sums(context, logits, targets, part, ignore_index, sums);
+  }
+  return sums;
+}
+
+Tensor class_grads(Context& context, const Tensor& logits, const Tensor& targets,
+                   const IndexPart& part, std::int64_t ignore_index, const Tensor& log_sum,
+                   double factor) {
+  Tensor out = logits.exclusive() ? logits : Tensor::empty(context, logits.shape(), logits.dtype());
+  if (on_cpu(kName, context)) {
+    cpu::softmax_cross_entropy_grad(context, logits, targets, part.first, ignore_index, log_sum,
+                                    factor, out);
+  }
+  return out;
 }
 
 std::int64_t count_valid(const Tensor& targets, std::int64_t ignore_index) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tensor/context.h"
+#include "tensor/ops/index_part.h"
 #include "tensor/tensor.h"
 
 namespace penstock::tensor {
@@ -20,6 +21,20 @@ inline constexpr std::int64_t kIgnoreIndex = -100;
 // names its position, before anything is computed.
 Tensor softmax_cross_entropy(Context& context, const Tensor& logits, const Tensor& targets,
                              std::int64_t ignore_index = kIgnoreIndex);
+
+// The parts of a softmax cross-entropy whose classes several ranks share out. The logits [rows…, V]
+// are those of the classes [part.first, part.first + V) of part.total; targets as above. Neither is
+// recorded.
+//
+// For each row the log-sum-exp of these logits, and the target's logit where it is among them, else
+// 0; both 0 for an ignored row: f64 [rows, 2].
+Tensor class_sums(Context& context, const Tensor& logits, const Tensor& targets,
+                  const IndexPart& part, std::int64_t ignore_index = kIgnoreIndex);
+// factor · (softmax − onehot(target)) for these classes, 0 for an ignored row, where log_sum (one
+// per row, of the logits' dtype) is over all classes. Writes over logits that nobody else holds.
+Tensor class_grads(Context& context, const Tensor& logits, const Tensor& targets,
+                   const IndexPart& part, std::int64_t ignore_index, const Tensor& log_sum,
+                   double factor);
 
 // How many targets, i32 or i64 on the host, are not ignore_index: the weight of such a mean.
 std::int64_t count_valid(const Tensor& targets, std::int64_t ignore_index = kIgnoreIndex);

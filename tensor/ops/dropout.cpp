@@ -11,17 +11,17 @@ namespace penstock::tensor {
 
 namespace {
 
-Tensor masked(Context& context, const Tensor& x, double p, const RandomKey& key,
-              const Tensor& ids) {
+Tensor masked(Context& context, const Tensor& x, double p, const RandomKey& key, const Tensor& ids,
+              std::int64_t first_element) {
   Tensor out = Tensor::empty(context, x.shape(), x.dtype());
-  if (on_cpu("dropout", context)) cpu::dropout(context, x, p, key, ids, out);
+  if (on_cpu("dropout", context)) cpu::dropout(context, x, p, key, ids, first_element, out);
   return out;
 }
 
 }  // namespace
 
 Tensor dropout(Context& context, const Tensor& x, double p,
-               std::span<const std::int64_t> sample_ids) {
+               std::span<const std::int64_t> sample_ids, std::int64_t first_element) {
   check_floating("dropout", context, {&x});
   if (!(p >= 0 && p < 1)) throw_invalid("dropout", "p in [0, 1)", std::to_string(p));
   const auto count = static_cast<std::int64_t>(sample_ids.size());
@@ -33,11 +33,11 @@ Tensor dropout(Context& context, const Tensor& x, double p,
   ++context.random.call;
   if (p == 0) return x;
   const Tensor ids = Tensor::from(context, {count}, sample_ids);
-  Tensor out = masked(context, x, p, key, ids);
+  Tensor out = masked(context, x, p, key, ids, first_element);
   if (Recorder node = record(context, "dropout", {&x}, {&out})) {
     node.save_for(0, ids);
-    node.both_grads([p, key](Context& c, Backward& n) {
-      if (n.wants(0)) n.set(0, masked(c, n.grad(), p, key, n.saved(0)));
+    node.both_grads([p, key, first_element](Context& c, Backward& n) {
+      if (n.wants(0)) n.set(0, masked(c, n.grad(), p, key, n.saved(0), first_element));
     });
   }
   return out;

@@ -39,9 +39,7 @@ Shape append(const Shape& shape, std::int64_t size) {
   return Shape(std::span<const std::int64_t>(dims.data(), rank + 1));
 }
 
-}  // namespace
-
-Tensor embedding(Context& context, const Tensor& ids, const Tensor& table) {
+void check_table(const Context& context, const Tensor& ids, const Tensor& table) {
   check_floating("embedding", context, {&table});
   check_placed("embedding", context, {&ids});
   if (ids.dtype() != DType::kI32 && ids.dtype() != DType::kI64) {
@@ -50,18 +48,29 @@ Tensor embedding(Context& context, const Tensor& ids, const Tensor& table) {
   if (table.shape().rank() != 2) {
     throw_invalid("embedding", "a table [V, C]", table.to_string());
   }
+}
+
+}  // namespace
+
+Tensor embedding(Context& context, const Tensor& ids, const Tensor& table) {
+  check_table(context, ids, table);
+  return embedding(context, ids, table, {.first = 0, .total = table.dim(0)});
+}
+
+Tensor embedding(Context& context, const Tensor& ids, const Tensor& table, const IndexPart& part) {
+  check_table(context, ids, table);
   Tensor out = Tensor::empty(context, append(ids.shape(), table.dim(1)), table.dtype());
   if (on_cpu("embedding", context)) {
-    check_ids(ids, table.dim(0));
-    cpu::gather_rows(context, ids, table, out);
+    check_ids(ids, part.total);
+    cpu::gather_rows(context, ids, table, part.first, out);
   }
   if (Recorder node = record(context, "embedding", {&ids, &table}, {&out})) {
     node.save_for(1, ids);
-    node.both_grads([](Context& c, Backward& n) {
+    node.both_grads([first = part.first](Context& c, Backward& n) {
       if (!n.wants(1)) return;
       add_grad(c, n, 1, n.grad().dtype(), [&](const Tensor& grad, bool accumulate) {
         if (!on_cpu("embedding", c)) return;
-        cpu::scatter_rows(c, "embedding", n.saved(0), n.grad(), grad, accumulate);
+        cpu::scatter_rows(c, "embedding", n.saved(0), n.grad(), first, grad, accumulate);
       });
     });
   }

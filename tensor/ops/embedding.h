@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tensor/context.h"
+#include "tensor/ops/index_part.h"
 #include "tensor/tensor.h"
 
 namespace penstock::tensor {
@@ -11,6 +12,10 @@ namespace penstock::tensor {
 // rows in the order of the ids, whatever the number of threads. Other errors: InvalidArgument for
 // shapes and dtypes; Unsupported for a dtype or a device without a kernel.
 Tensor embedding(Context& context, const Tensor& ids, const Tensor& table);
+
+// The same with a part of the table: each id lies in [0, part.total), and gives a row of zeros when
+// the table does not hold it, so that the sum over all parts is the row of the whole table.
+Tensor embedding(Context& context, const Tensor& ids, const Tensor& table, const IndexPart& part);
 
 // x [B, T, C] plus rows 0 … T − 1 of table [Tmax, C], for each of the B sequences; InvalidArgument
 // when T > Tmax. Differentiable in both.

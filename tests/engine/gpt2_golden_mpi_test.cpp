@@ -28,13 +28,15 @@ void on_grids(const std::function<void(int pipe, int data)>& check) {
 }
 
 TEST(Gpt2GoldenMpi, LossesGradientsAndNorm) {
-  on_grids(
-      [](int pipe, int data) { EXPECT_EQ(check_golden_gradients(*mpi, pipe, data), Faults{}); });
+  on_grids([](int pipe, int data) {
+    EXPECT_EQ(check_golden_gradients(*mpi, {.pipe = pipe, .data = data}), Faults{});
+  });
 }
 
 TEST(Gpt2GoldenMpi, TenClippedAdamWSteps) {
-  on_grids(
-      [](int pipe, int data) { EXPECT_EQ(check_golden_training(*mpi, pipe, data), Faults{}); });
+  on_grids([](int pipe, int data) {
+    EXPECT_EQ(check_golden_training(*mpi, {.pipe = pipe, .data = data}), Faults{});
+  });
 }
 
 TEST(Gpt2GoldenMpi, SameBitsAsRanksOnThreads) {

@@ -24,11 +24,15 @@ class Gpt2Golden : public ::testing::TestWithParam<std::tuple<int, int>> {
 };
 
 TEST_P(Gpt2Golden, LossesGradientsAndNorm) {
-  expect_none([&](comm::World& world) { return check_golden_gradients(world, pipe(), data()); });
+  expect_none([&](comm::World& world) {
+    return check_golden_gradients(world, {.pipe = pipe(), .data = data()});
+  });
 }
 
 TEST_P(Gpt2Golden, TenClippedAdamWSteps) {
-  expect_none([&](comm::World& world) { return check_golden_training(world, pipe(), data()); });
+  expect_none([&](comm::World& world) {
+    return check_golden_training(world, {.pipe = pipe(), .data = data()});
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Grids, Gpt2Golden,

@@ -36,7 +36,7 @@ std::vector<double> in_global_order(comm::World& world, const engine::Engine& en
   const comm::Grid& grid = engine.grid();
   std::vector<double> all(mine.size() * static_cast<std::size_t>(grid.data_size()), 0.0);
   const comm::GridPosition place = grid.position(world.rank());
-  if (place.pipe == 0) {
+  if (place.pipe == 0 && place.model == 0) {
     for (std::size_t m = 0; m < mine.size(); ++m) {
       all[m * static_cast<std::size_t>(grid.data_size()) + static_cast<std::size_t>(place.data)] =
           mine[m];
@@ -90,12 +90,13 @@ std::map<std::string, std::vector<float>> golden_tensors(const std::string& file
 }
 
 engine::Config config_of(const Gpt2Run& run) {
-  json config;
+  json config = json::parse(run.more);
   config["train_batch_size"] = kGoldenSamplesPerStep;
   config["train_micro_batch_size_per_gpu"] = kGoldenMicroBatchRows;
   config["gradient_clipping"] = run.clip;
   config["optimizer"] = json::parse(run.optimizer);
   config["pipeline"]["stages"] = run.pipe;
+  config["tensor_parallel"] = {{"size", run.model}, {"sequence_parallel", run.sequence_parallel}};
   config["threads_per_rank"] = run.threads;
   return engine::parse_config(config.dump(), "test");
 }
@@ -116,6 +117,7 @@ Gpt2Outcome run_gpt2(comm::World& world, const Gpt2Run& run) {
   for (const auto& stage : engine.stages()) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       if (parameter.borrowed) continue;
+      outcome.elements[parameter.name] = elements_of(parameter);
       outcome.weights[parameter.name] = copy_of(parameter.parameter->value);
       outcome.grads[parameter.name] = copy_of(stage->slots()[parameter.uses.front()].grad);
     }

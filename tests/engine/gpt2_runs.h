@@ -28,12 +28,17 @@ std::map<std::string, std::vector<float>> golden_tensors(const std::string& file
 struct Gpt2Run {
   int pipe = 1;
   int data = 1;
+  int model = 1;
+  bool sequence_parallel = false;
   int threads = 1;
   int first_step = 1;  // of the golden token batches
   int steps = 10;
   std::string optimizer = R"({"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95],
                               "eps": 1e-8, "weight_decay": 0.1}})";
   double clip = 0.25;
+  std::string more = "{}";  // further members of the configuration
+
+  int ranks() const { return pipe * data * model; }
 };
 
 engine::Config config_of(const Gpt2Run& run);
@@ -43,11 +48,13 @@ struct Gpt2Outcome {
   std::vector<double> losses;                     // by step
   std::vector<std::vector<double>> micro_losses;  // by step, in global micro batch order
   std::vector<double> norms;
-  std::map<std::string, std::vector<float>> weights;  // of this rank's stage
-  std::map<std::string, std::vector<float>> grads;    // of the last step, summed over all
+  // Of this rank's stage and its part of the model axis; gradients of the last step, summed over
+  // all; and which elements of the whole parameter these are.
+  std::map<std::string, std::vector<float>> weights, grads;
+  std::map<std::string, std::vector<std::size_t>> elements;
 };
 
-// Trains from the golden weights. Collective over the world, whose size is pipe × data.
+// Trains from the golden weights. Collective over the world, whose size is run.ranks().
 Gpt2Outcome run_gpt2(comm::World& world, const Gpt2Run& run);
 
 }  // namespace penstock::testing

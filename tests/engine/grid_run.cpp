@@ -25,12 +25,34 @@ std::vector<float> values_of(engine::Engine& engine, const std::string& name) {
   return {values.begin(), values.end()};
 }
 
+std::vector<std::size_t> elements_of(const model::StageParameter& parameter) {
+  const tensor::Shape& whole = parameter.parameter->shape;
+  const model::Shard& shard = parameter.shard;
+  std::vector<std::size_t> elements;
+  for (std::int64_t i = 0; i < whole.numel(); ++i) {
+    bool mine = shard.is_everything();
+    if (!mine) {
+      std::int64_t inner = 1;
+      for (int axis = shard.axis + 1; axis < whole.rank(); ++axis) inner *= whole.dim(axis);
+      const std::int64_t index = i / inner % whole.dim(shard.axis);
+      for (const model::Shard::Range& range : shard.ranges) {
+        mine = mine || (index >= range.whole && index < range.whole + range.count);
+      }
+    }
+    if (mine) elements.push_back(static_cast<std::size_t>(i));
+  }
+  return elements;
+}
+
 void set_values(engine::Engine& engine, const std::string& name, std::span<const float> values) {
   const model::StageParameter* parameter = find(engine, name);
   if (parameter == nullptr) return;
+  if (parameter->parameter->shape.numel() != std::ssize(values)) {
+    throw std::logic_error("wrong size for " + name);
+  }
+  std::size_t own = 0;
   const std::span<float> target = parameter->parameter->value.span<float>();
-  if (target.size() != values.size()) throw std::logic_error("wrong size for " + name);
-  std::ranges::copy(values, target.begin());
+  for (const std::size_t element : elements_of(*parameter)) target[own++] = values[element];
 }
 
 }  // namespace penstock::testing

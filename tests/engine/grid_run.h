@@ -28,8 +28,11 @@ std::vector<Result> on_ranks(int ranks, const std::function<Result(comm::World&)
   return {std::make_move_iterator(results.begin()), std::make_move_iterator(results.end())};
 }
 
-// Values of this rank's parameter, by logical name; empty when it does not own it.
+// What this rank has of a parameter, by logical name; empty when it does not own it.
 std::vector<float> values_of(engine::Engine& engine, const std::string& name);
+// The number, in the whole parameter, of each element that this rank has.
+std::vector<std::size_t> elements_of(const model::StageParameter& parameter);
+// Gives this rank its part of the whole parameter's values.
 void set_values(engine::Engine& engine, const std::string& name, std::span<const float> values);
 
 }  // namespace penstock::testing

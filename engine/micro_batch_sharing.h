@@ -1,0 +1,13 @@
+// Gives every rank of a model group the micro batches that its rank 0 loaded.
+#pragma once
+
+#include "engine/rank_state.h"
+
+namespace penstock::engine {
+
+// Fills in the batch's micro batches and weights as rank 0 of the model group has them, so that all
+// its ranks work on the same data, whatever their own sources would give or they were given.
+// Collective over the model group.
+void share_micro_batches(RankState& state);
+
+}  // namespace penstock::engine
