@@ -14,7 +14,8 @@ namespace penstock::engine {
 // Borrowed: a whole batch, or micro batches made by the trainer.
 using GivenBatch = std::variant<const WholeBatch*, const std::vector<model::MicroBatch>*>;
 
-// What a rank brings. Everything in it is a copy.
+// What a rank brings; nothing, unless it is the first of its model group. Everything in it is a
+// copy.
 struct SplitBatch {
   enum class Form : std::int64_t { kNothing, kWhole, kMicroBatches };
   Form form = Form::kNothing;

@@ -95,6 +95,9 @@ bool Engine::is_first_stage() const {
 bool Engine::is_last_stage() const {
   return state_->rank->owns_last_stage();
 }
+bool Engine::loads_data() const {
+  return state_->rank->loads_data();
+}
 const comm::Grid& Engine::grid() const {
   return state_->rank->grid;
 }

@@ -104,8 +104,9 @@ class Engine {
   // train_batch and eval_batch on a batch that is given, cut into the micro batches of the step or
   // cut already; neither a source nor the batch function is asked. Each replica is given its own,
   // of any number of samples, which data_position() does not count. Ranks that have no use for it
-  // may give none. Throws CallRefused when a rank was given what cannot be, or ranks of a replica
-  // unlike batches. Of a MicroBatch, ids are not looked at; EvalOptions::rows must be 0.
+  // may give none; of a model group the first rank gives it for all. Throws CallRefused when a rank
+  // was given what cannot be, or ranks of a replica unlike batches. Of a MicroBatch, ids are not
+  // looked at; EvalOptions::rows must be 0.
   TrainResult step(const WholeBatch& batch = {}, const StepOptions& options = {});
   TrainResult step(const std::vector<model::MicroBatch>& micro_batches,
                    const StepOptions& options = {});
@@ -142,8 +143,8 @@ class Engine {
   // Whether this rank owns the first, the last stage of the model.
   bool is_first_stage() const;
   bool is_last_stage() const;
-  // Whether this rank asks the source: for inputs, for labels.
-  bool loads_data() const { return is_first_stage() || is_last_stage(); }
+  // Whether this rank asks the source, for inputs or for labels: of a model group only the first.
+  bool loads_data() const;
   const comm::Grid& grid() const;
   const Config& config() const;
   const BatchTriple& batch() const;  // as of the next step

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/layers/lambda.h"
+#include "model/zoo/gpt2.h"
 #include "tensor/ops/elementwise.h"
 #include "tensor/ops/reduce.h"
 #include "tests/engine/whole_batch_runs.h"
@@ -111,6 +112,47 @@ TEST(WholeBatchOutputs, MoreWaysToMergeThanOutputsAreAnError) {
   EXPECT_NE(error.find("there are 2 ways to merge, and the last layer has 1 outputs"),
             std::string::npos)
       << error;
+}
+
+// --- ranks of a model group
+
+// Predicts token i + 1 from tokens 0 … i, with layers that the ranks of a model group share out.
+TEST(WholeBatchStep, IsGivenToTheFirstRankOfAModelGroup) {
+  const model::Module module = model::make_gpt2(
+      {.layers = 2, .heads = 2, .width = 8, .context = 6, .vocabulary = 32, .dropout = 0.2});
+  const auto losses_on = [&](int pipe, int model) {
+    const engine::Config config =
+        config_of({.pipe = pipe,
+                   .gas = 4,
+                   .more = R"({"tensor_parallel": {"size": )" + std::to_string(model) + "}}"});
+    return on_ranks<std::vector<double>>(pipe * model, [&](comm::World& world) {
+      Engine engine(world, module, config);
+      std::vector<double> losses;
+      for (int step = 0; step < 3; ++step) {
+        WholeBatch batch;
+        if (engine.loads_data()) {
+          const model::MicroBatch tokens = *token_samples(10)->next(10);
+          batch = {.inputs = {tokens.inputs[0]}, .targets = {tokens.labels[0]}};
+        }
+        const TrainResult result = engine.step(batch, {.outputs = true});
+        losses.push_back(result.loss);
+        EXPECT_EQ(result.outputs.size(), engine.is_last_stage() ? 1u : 0u);
+        if (engine.is_last_stage()) {
+          EXPECT_EQ(result.outputs[0].shape(), (tensor::Shape{10, 6, 32}));
+        }
+      }
+      engine.close();
+      return losses;
+    });
+  };
+  const std::vector<double> wanted = losses_on(1, 1)[0];
+  EXPECT_LT(wanted[2], wanted[0]);
+  for (const int pipe : {1, 2}) {
+    for (const std::vector<double>& losses : losses_on(pipe, 2)) {
+      ASSERT_EQ(losses.size(), wanted.size());
+      for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(losses[i], wanted[i], 1e-5);
+    }
+  }
 }
 
 // --- evaluation
