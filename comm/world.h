@@ -1,6 +1,7 @@
 // World: one rank's view of all ranks of a run, its control plane, and how a run fails.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -35,6 +36,9 @@ class World : public tensor::Progress {
   virtual Communicator& all() = 0;
   double timeout_seconds() const { return options_.timeout_seconds; }
 
+  // Time that this rank has spent in waits for what other ranks had still to do.
+  std::chrono::nanoseconds waited() const { return waited_; }
+
   // Moves pending work on; returns at once when there is none. Throws PeerLost after an abort by
   // any rank.
   void poll() override = 0;
@@ -59,8 +63,9 @@ class World : public tensor::Progress {
   bool advance(Operation& operation);
   // Moves all on and drops those that have completed. When one throws, it and the others stay.
   void advance_all(std::vector<std::shared_ptr<Operation>>& operations);
-  // Waits until the operation has completed, moving on all others meanwhile. Throws PeerLost after
-  // an abort, and what give_up() throws when the time-out has passed.
+  // Waits until the operation has completed, moving on all others meanwhile, and adds the time to
+  // waited_ unless it was complete at once. Throws PeerLost after an abort, and what give_up()
+  // throws when the time-out has passed.
   virtual void wait_for(Operation& operation) = 0;
   // Ends the processes of the other ranks.
   virtual void kill_others(int status) noexcept = 0;
@@ -68,6 +73,7 @@ class World : public tensor::Progress {
   [[noreturn]] void give_up(const Operation& operation);
 
   WorldOptions options_;
+  std::chrono::nanoseconds waited_{};
 };
 
 // While it lives, a wait of this rank may take so many seconds, if that is more than the world's

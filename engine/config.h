@@ -101,6 +101,7 @@ struct Config {
   CheckpointConfig checkpoint;
   std::vector<std::string> frozen_parameters;  // regular expressions, found anywhere in the name
   bool dataloader_drop_last = false;           // of a repeating source, at the end of a pass
+  bool dataloader_prefetch = true;             // the engine's own source, for the next step
   std::optional<std::int64_t> steps_per_print;
   MonitorConfig csv_monitor, tensorboard;
   bool wall_clock_breakdown = false;

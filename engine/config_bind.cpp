@@ -188,6 +188,7 @@ Config bind_config(const JsonValue& root) {
   top.read("frozen_parameters", config.frozen_parameters);
   bind_reports(root, config);
   top.read("dataloader_drop_last", config.dataloader_drop_last);
+  top.read("dataloader_prefetch", config.dataloader_prefetch);
   top.read("threads_per_rank", config.threads_per_rank);
   if (const JsonValue* seed = top.find("seed")) {
     config.seed = static_cast<std::uint64_t>(*seed->as_int());

@@ -58,24 +58,44 @@ constexpr std::string_view kMonitorIntro =
     "cannot write later, a full disk say, a warning in the log names the file, training goes on, "
     "and each later point is tried again; no half of a point stays in a file.";
 
-constexpr std::string_view kOutOfScope = "not part of Penstock";
+constexpr std::string_view kOtherMonitors = "csv_monitor and tensorboard write the same series";
 
 constexpr KeyRow kOtherRows[] = {
-    off_only("wandb", kObject, "", any(), kOutOfScope),
-    off_only("comet", kObject, "", any(), kOutOfScope),
-    off_only("flops_profiler", kObject, "", any(), kOutOfScope),
-    off_only("comms_logger", kObject, "", any(), kOutOfScope),
-    off_only("elasticity", kObject, "", any(), kOutOfScope),
-    off_only("curriculum_learning", kObject, "", any(), kOutOfScope),
-    off_only("data_efficiency", kObject, "", any(), kOutOfScope),
-    off_only("compression_training", kObject, "", any(), kOutOfScope),
-    off_only("progressive_layer_drop", kObject, "", any(), kOutOfScope),
-    off_only("eigenvalue", kObject, "", any(), kOutOfScope),
-    off_only("sparse_attention", kObject, "", any(), kOutOfScope),
-    off_only("autotuning", kObject, "", any(), kOutOfScope),
-    off_only("hybrid_engine", kObject, "", any(), kOutOfScope),
-    off_only("nebula", kObject, "", any(), kOutOfScope),
-    off_only("compile", kObject, "", any(), kOutOfScope),
+    off_only("wandb", kObject, "", any(), kOtherMonitors),
+    off_only("comet", kObject, "", any(), kOtherMonitors),
+    off_only("flops_profiler", kObject, "", any(),
+             "no operations are counted; wall_clock_breakdown and a trace say where the time goes"),
+    off_only("comms_logger", kObject, "", any(),
+             "Engine::rank_reports says what each rank sent and how long it waited"),
+    off_only("elasticity", kObject, "", any(),
+             "the ranks of a run stay the same; save, and resume on any other grid"),
+    off_only("curriculum_learning", kObject, "", any(),
+             "set_train_batch_size and set_batch_fn change batches and sequences at any step"),
+    off_only("data_efficiency", kObject, "", any(),
+             "the order of samples is the source's; give the engine a data source that samples so"),
+    off_only("compression_training", kObject, "", any(),
+             "weights are trained whole; export the weights and compress them elsewhere"),
+    off_only("quantize_training", kObject, "", any(),
+             "weights are trained whole; export the weights and compress them elsewhere"),
+    off_only("progressive_layer_drop", kObject, "", any(),
+             "every layer runs in every pass; write a layer that leaves itself out"),
+    off_only("eigenvalue", kObject, "", any(), "it serves compression_training alone"),
+    off_only("sparse_attention", kObject, "", any(),
+             "attention is dense; write a layer with the pattern"),
+    off_only("autotuning", kObject, "", any(),
+             "penstock-train --plan says what fits, and pipeline.schedule \"auto\" looks for the "
+             "fastest order"),
+    off_only("hybrid_engine", kObject, "", any(),
+             "there is no second engine for inference; eval_batch runs forward alone"),
+    off_only("nebula", kObject, "", any(), "checkpoints are written by Penstock itself"),
+    off_only("compile", kObject, "", any(), "nothing is compiled while a run lasts"),
+    off_only("sequence_parallel_size", kInt, "1", at_least(1),
+             "sequences are split with layers only: tensor_parallel.sequence_parallel"),
+    hint("seq_parallel_communication_data_type", kString, "", any(),
+         "sequences are split with layers only: tensor_parallel.sequence_parallel"),
+    hint("use_data_before_expert_parallelism", kBool, "false", any(), "there are no experts"),
+    hint("graph_harvesting", kBool, "false", any(), "operations are not captured in graphs"),
+    hint("timers", kObject, "", any(), "throughput is always measured"),
     hint("aio", kObject, "", any(), "no state is kept on disks"),
 };
 
@@ -86,10 +106,11 @@ KeyChapter monitor_keys() {
 }
 
 KeyChapter other_keys() {
-  return {"Other sections of DeepSpeed",
-          "Accepted empty or with `\"enabled\": false`, whatever else they hold; refused "
-          "otherwise.",
-          kOtherRows};
+  return {
+      "Other sections of DeepSpeed",
+      "A section is accepted empty or with `\"enabled\": false`, whatever else it holds; refused "
+      "otherwise.",
+      kOtherRows};
 }
 
 }  // namespace penstock::engine

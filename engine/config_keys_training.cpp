@@ -28,6 +28,11 @@ constexpr KeyRow kRows[] = {
               "Of a source that repeats its samples: true leaves out what does not fill a whole "
               "step at the end of each pass; false lets a step reach over the end into the next "
               "pass. At the end of a source that does not repeat, an incomplete step never runs."),
+    supported("dataloader_prefetch", kBool, "true", any(),
+              "While a step runs, a thread of its own reads the micro batches of the next one from "
+              "the source that was given to the engine. false: for a source whose samples do not "
+              "follow from the position alone, or that shares what is not safe to use from two "
+              "threads. A source that is lent for one call is never read ahead. Penstock only."),
     off_only("gradient_allreduce_op", kString, "\"mean\"", one_of("mean", "sum"),
              "gradients are averaged by the weights of their micro batches"),
     off_only("prescale_gradients", kBool, "false", any(),

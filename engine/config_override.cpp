@@ -14,6 +14,16 @@ namespace {
   throw ConfigError("[config] --set " + std::string(assignment) + ": " + fact);
 }
 
+// JSON, as which the configuration is kept and compared, holds no other text.
+bool is_utf8(std::string_view text) {
+  try {
+    parse_json('"' + json_escaped(text) + '"', "");
+    return true;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 // What an override sets stands on no line of the file.
 void forget_lines(JsonValue& value) {
   value.line = 0;
@@ -68,6 +78,7 @@ void apply_override(JsonValue& root, std::string_view assignment) {
   if (equals == std::string_view::npos) {
     fail(assignment, "expected path=value, such as optimizer.params.lr=3e-4");
   }
+  if (!is_utf8(assignment)) fail(assignment, "expected UTF-8 text");
   std::string_view path = assignment.substr(0, equals);
   JsonValue* target = &root;
   while (true) {

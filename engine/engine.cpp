@@ -59,6 +59,10 @@ LoadResult Engine::load_checkpoint(const std::filesystem::path& directory,
   return state_->load(directory, tag);
 }
 
+std::vector<RankReport> Engine::rank_reports(const ReportOptions& options) {
+  return state_->rank_reports(options);
+}
+
 void Engine::close() {
   state_->require_usable();
   state_->rank->gradients->close();
@@ -71,8 +75,20 @@ void Engine::set_data(std::unique_ptr<model::DataSource> data) {
     require_samples(*data);
     state_->source_position = data->position();
   }
-  state_->source = data.get();
-  state_->data = std::move(data);
+  state_->own_source(std::move(data));
+}
+
+void Engine::State::own_source(std::unique_ptr<model::DataSource> given) {
+  ahead = nullptr;
+  if (given != nullptr && config.dataloader_prefetch && rank->loads_data()) {
+    // As far as the next step needs.
+    const auto depth = static_cast<int>(batch.gradient_accumulation_steps);
+    auto reader = std::make_unique<model::PrefetchSource>(std::move(given), depth);
+    ahead = reader.get();
+    given = std::move(reader);
+  }
+  source = given.get();
+  data = std::move(given);
 }
 
 void Engine::set_batch_fn(BatchFunction function) {
@@ -139,10 +155,12 @@ const FoundSchedule* Engine::found_schedule() const {
   return state_->found ? &*state_->found : nullptr;
 }
 RankMemory Engine::planned_memory(const model::MicroBatch& example) const {
-  const schedule::Schedule* const stream = state_->train_schedule.get();
-  RankState& rank = *state_->rank;
-  return plan_memory(rank.module, state_->config, rank.bounds, std::span(&stream, 1), example,
-                     rank.comms.model().rank())
+  return state_->planned_memory(example);
+}
+RankMemory Engine::State::planned_memory(const model::MicroBatch& example) const {
+  const schedule::Schedule* const stream = train_schedule.get();
+  return plan_memory(rank->module, config, rank->bounds, std::span(&stream, 1), example,
+                     rank->comms.model().rank())
       .front();
 }
 RankMemory Engine::planned_eval_memory(const model::MicroBatch& example,
@@ -183,8 +201,7 @@ void Engine::State::log(tensor::LogLevel level, std::string message, std::int64_
   event.level = level;
   event.message = std::move(message);
   event.rank = world.rank();
-  // A rank that owns several stages speaks for none of them.
-  if (rank->stages.size() == 1) event.stage = rank->stage_ids().front().value;
+  for (const schedule::StageId stage : rank->stage_ids()) event.stages.push_back(stage.value);
   event.data_index = rank->comms.data().rank();
   event.model_index = rank->comms.model().rank();
   event.step = step;

@@ -34,6 +34,7 @@
 #include "engine/measured_memory.h"
 #include "engine/memory_plan.h"
 #include "engine/observer.h"
+#include "engine/rank_report.h"
 #include "engine/whole_batch.h"
 #include "model/data_source.h"
 #include "model/module.h"
@@ -81,8 +82,9 @@ struct LoadResult {
 class Engine {
  public:
   // Collective. Checks everything first, then builds this rank's stages. The module is copied; the
-  // source may be null, and is only asked on ranks that own the first or the last stage. Throws
-  // ConfigError, ScheduleError or CallRefused, on every rank alike.
+  // source may be null, and is only asked on ranks that own the first or the last stage, there from
+  // a thread of its own too (dataloader_prefetch). Throws ConfigError, ScheduleError or
+  // CallRefused, on every rank alike.
   Engine(comm::World& world, model::Module module, Config config,
          std::unique_ptr<model::DataSource> data = nullptr, const EngineOptions& options = {});
   ~Engine();
@@ -116,7 +118,9 @@ class Engine {
   // Changes the number of micro batches of the coming steps, and all that follows from it; the size
   // of a micro batch stays. With pipeline.schedule "auto" a schedule for them is searched with the
   // costs that are known; one that is read from a file serves no other number. A size that is not
-  // possible changes nothing: CallRefused or ConfigError on every rank.
+  // possible changes nothing: CallRefused or ConfigError on every rank. A checkpoint keeps the size:
+  // a run that loads it goes on with it, unless it is configured for another one than the run that
+  // saved it was.
   void set_train_batch_size(std::int64_t train_batch_size);
   // Commits a checkpoint; tag "" means global_stepN.
   void save_checkpoint(const std::filesystem::path& directory, const std::string& tag = "",
@@ -124,12 +128,15 @@ class Engine {
   // Takes over a checkpoint of any pipe × data grid; without a tag the one that `latest` names.
   LoadResult load_checkpoint(const std::filesystem::path& directory,
                              const std::optional<std::string>& tag = std::nullopt);
+  // What every rank has done so far, by rank; the same on all of them.
+  std::vector<RankReport> rank_reports(const ReportOptions& options = {});
   // Ends the engine in order: closes its communicators. Not called after a failure.
   void close();
 
   // --- local calls
-  // Replaces the source. The next step begins at its position, which is data_position() from then
-  // on; it must be the same on all ranks that load. Throws InvalidArgument for an empty one.
+  // Replaces the source; this one is read ahead as the first one was. The next step begins at its
+  // position, which is data_position() from then on; it must be the same on all ranks that load.
+  // Throws InvalidArgument for an empty one.
   void set_data(std::unique_ptr<model::DataSource> data);
   // Called on every rank that loads, for each micro batch that it fetches, in training and
   // evaluation; must do the same to the same data on all of them. What it throws refuses the call

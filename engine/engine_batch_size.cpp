@@ -46,6 +46,7 @@ void Engine::State::set_train_batch_size(std::int64_t train_batch_size) {
     require_tied_reduction(*stream.schedule, rank->module);
   });
   batch = wanted;
+  if (ahead != nullptr) ahead->set_depth(micro_batches);
   found = std::move(wanted_found);
   identity = identity_with(stream.identity, rank->module);
   train_schedule = std::move(stream.schedule);
@@ -55,6 +56,17 @@ void Engine::State::set_train_batch_size(std::int64_t train_batch_size) {
             std::to_string(micro_batches) + " micro batches of " +
             std::to_string(batch.train_micro_batch_size_per_gpu) + " samples for each replica",
         steps);
+  }
+}
+
+void Engine::State::restore_batch_size(std::int64_t saved, std::int64_t configured) {
+  if (configured != configured_batch_size) return;  // this run is to have another one
+  try {
+    set_train_batch_size(saved);
+  } catch (const comm::CommError&) {
+    throw;
+  } catch (const std::exception&) {
+    // On all ranks: this grid, or this schedule, cannot have it. That the sizes differ is told.
   }
 }
 

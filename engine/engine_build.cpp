@@ -28,12 +28,11 @@ comm::Grid grid_of(const Config& config, int ranks) {
 }  // namespace
 
 Engine::State::State(comm::World& rank_world, model::Module module, Config run_config,
-                     std::unique_ptr<model::DataSource> own_source,
-                     const EngineOptions& engine_options)
+                     std::unique_ptr<model::DataSource> given, const EngineOptions& engine_options)
     : world(rank_world),
       config(std::move(run_config)),
       options(engine_options),
-      data(std::move(own_source)) {
+      data(std::move(given)) {
   // What is wrong here is wrong on every rank, or the vote says that the ranks differ.
   model::Bounds bounds;
   vote_after(CallKind::kConstruct, [&] { bounds = plan(module); });
@@ -47,6 +46,7 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   // A rank that runs out of memory here must not leave the others waiting.
   vote_after(CallKind::kConstruct, [&] {
     build_stages();
+    own_source(std::move(data));
     start_reports();
   });
   rank->gradients = std::make_unique<GradientReducer>(rank->module, rank->bounds, rank->map,
@@ -64,6 +64,7 @@ model::Bounds Engine::State::plan(const model::Module& module) {
   const DataParallelSize replicas =
       data_parallel_size(world.size(), config.pipeline.stages, config.tensor_parallel.size);
   batch = resolve_batch(config.batch, replicas);
+  configured_batch_size = batch.train_batch_size;
   if (batch.gradient_accumulation_steps > std::numeric_limits<std::int32_t>::max()) {
     throw ConfigError("gradient_accumulation_steps is " +
                       std::to_string(batch.gradient_accumulation_steps) +
@@ -85,7 +86,6 @@ model::Bounds Engine::State::plan(const model::Module& module) {
   identity = identity_with(stream.identity, module);
   if (data != nullptr) {
     require_samples(*data);
-    source = data.get();
     source_position = data->position();
   }
   return cut_module(module, config, train_schedule->stage_map());

@@ -124,7 +124,7 @@ struct Saved {
   std::int64_t global_steps = 0, global_samples = 0, skipped_steps = 0, updates = 0;
   std::int64_t data_position = 0;
   std::uint64_t seed = 0;
-  std::int64_t train_batch_size = 0;
+  std::int64_t train_batch_size = 0, configured_train_batch_size = 0;
   std::string config;
   std::string client_state;
   std::optional<FoundSchedule> found;  // of a run with pipeline.schedule "auto"
@@ -146,6 +146,7 @@ Saved parse_engine_json(const std::string& text, const model::Module& module) {
   saved.data_position = count(engine, "data_position");
   saved.seed = static_cast<std::uint64_t>(count(engine, "seed"));
   saved.train_batch_size = count(engine, "train_batch_size");
+  saved.configured_train_batch_size = count(engine, "configured_train_batch_size");
   saved.config = field<std::string>(engine, "config");
   saved.client_state = field<std::string>(engine, "client_state");
   if (engine.contains("found_schedule")) {
@@ -265,6 +266,7 @@ std::string Engine::State::engine_json(const std::string& client_state) const {
   engine["updates"] = rank->updater == nullptr ? 0 : rank->updater->updates();
   engine["skipped_steps"] = skipped;
   engine["train_batch_size"] = batch.train_batch_size;
+  engine["configured_train_batch_size"] = configured_batch_size;
   engine["layers"] = layer_types(rank->module);
   engine["config"] = config.canonical_text;
   engine["client_state"] = client_state;
@@ -316,6 +318,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
   if (monitors != nullptr) monitors->begin_at(samples);
   rank->context.random.seed = saved.seed;
   if (rank->updater != nullptr) rank->updater->set_updates(saved.updates);
+  restore_batch_size(saved.train_batch_size, saved.configured_train_batch_size);
   if (world.rank() == 0) {
     for (const std::string& change : changes(saved, config, batch.train_batch_size)) {
       log(tensor::LogLevel::kWarning, "since " + reader.tag() + " was saved: " + change, steps);

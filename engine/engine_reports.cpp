@@ -59,6 +59,8 @@ void Engine::State::begin_step() {
 }
 
 void Engine::State::report_step(const TrainResult& result) {
+  call_clock.end(world);
+  ++trained;
   const double seconds = seconds_since(step_begin);
   throughput.add_step(rank->batch.total_samples, seconds);
   timers.end_step(seconds);

@@ -10,6 +10,7 @@
 
 #include "engine/activation_meter.h"
 #include "engine/batch_split.h"
+#include "engine/call_clock.h"
 #include "engine/cost_meter.h"
 #include "engine/engine.h"
 #include "engine/found_schedule.h"
@@ -19,13 +20,14 @@
 #include "engine/step_timers.h"
 #include "engine/throughput.h"
 #include "engine/vote.h"
+#include "model/data/prefetch_source.h"
 #include "model/partition.h"
 
 namespace penstock::engine {
 
 struct Engine::State {
   State(comm::World& rank_world, model::Module module, Config run_config,
-        std::unique_ptr<model::DataSource> own_source, const EngineOptions& engine_options);
+        std::unique_ptr<model::DataSource> given, const EngineOptions& engine_options);
 
   // --- construction, in this order (engine_build.cpp)
   // Makes the training stream, and throws what is wrong with config and module before anything is
@@ -96,7 +98,22 @@ struct Engine::State {
   void progress_line(const TrainResult& result);
   void breakdown_lines();
 
-  void set_train_batch_size(std::int64_t train_batch_size);  // engine_batch_size.cpp
+  // --- reports of every rank (engine_rank_reports.cpp)
+  std::vector<RankReport> rank_reports(const ReportOptions& report_options);
+  // Remembers the shapes of the largest micro batch trained on.
+  void note_largest(std::span<const model::MicroBatch> loaded);
+  // The plan for such micro batches; none before there was one. Collective.
+  std::optional<RankMemory> plan_for_largest();
+  RankMemory planned_memory(const model::MicroBatch& example) const;
+
+  // --- the batch size (engine_batch_size.cpp)
+  void set_train_batch_size(std::int64_t train_batch_size);
+  // Goes on with that of a checkpoint, if the run that saved it had changed it and was configured
+  // as this one.
+  void restore_batch_size(std::int64_t saved, std::int64_t configured);
+
+  // Makes it the engine's own, read ahead where the configuration says so; null: none.
+  void own_source(std::unique_ptr<model::DataSource> given);
 
   // --- checkpoints (engine_checkpoint.cpp)
   void save(const std::filesystem::path& directory, const std::string& tag,
@@ -116,6 +133,7 @@ struct Engine::State {
   Config config;
   EngineOptions options;
   BatchTriple batch;
+  std::int64_t configured_batch_size = 0;  // what it began with
   std::unique_ptr<RankState> rank;
   std::unique_ptr<schedule::Schedule> train_schedule;
   std::unique_ptr<schedule::Schedule> eval_schedule;  // of the last eval_batch
@@ -126,7 +144,8 @@ struct Engine::State {
   Executor executor;
   std::unique_ptr<MemoryMeter> memory_meter;  // null: memory is not measured
   std::unique_ptr<model::DataSource> data;
-  model::DataSource* source = nullptr;  // where steps read: data, or what train_batch was given
+  model::PrefetchSource* ahead = nullptr;  // data, where it is read ahead
+  model::DataSource* source = nullptr;     // where steps read: data, or what train_batch was given
   BatchFunction batch_function;
   std::string report;
   std::string failure;         // not empty: a step failed half-way, and this engine is unusable
@@ -141,7 +160,11 @@ struct Engine::State {
   std::int64_t source_position = 0;
 
   std::unique_ptr<Monitors> monitors;  // on rank 0, when there are any
-  StepTimers timers;                   // run with wall_clock_breakdown
+  CallClock call_clock;
+  std::int64_t trained = 0, evaluated = 0;   // calls that ended well; for reports
+  std::vector<std::int64_t> largest_shapes;  // of a micro batch, as numbers; empty: none yet
+  std::size_t largest_bytes = 0;
+  StepTimers timers;  // run with wall_clock_breakdown
   Throughput throughput;
   std::chrono::steady_clock::time_point step_begin;
   // For progress lines: when the last one was written, and what was done since.

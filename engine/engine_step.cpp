@@ -111,6 +111,7 @@ void Engine::State::begin_training(const char* call) {
                       "or use eval_batch");
   }
   begin_step();
+  call_clock.begin(world);
   Batch& run = rank->batch;
   run = {};
   run.training = true;
@@ -177,6 +178,7 @@ EvalResult Engine::State::evaluate(model::DataSource& from, const EvalOptions& e
 void Engine::State::begin_evaluation(const EvalOptions& eval_options) {
   if (eval_options.losses != nullptr) eval_options.losses->clear();
   require_usable();
+  call_clock.begin(world);
   Batch& run = rank->batch;
   run = {};
   run.training = false;
@@ -192,6 +194,8 @@ EvalResult Engine::State::run_evaluation() {
   run_stream(*eval_schedule);
   EvalResult result = eval_result();
   if (run.eval.losses != nullptr) *run.eval.losses = result.micro_losses;
+  call_clock.end(world);
+  ++evaluated;
   report_eval(result);
   return result;
 }
@@ -267,6 +271,7 @@ void Engine::State::fetch_from(model::DataSource* from, std::int64_t position, B
   mine.position = position;
   mine.data_shortage = std::move(fetched.shortage);
   run.loaded = std::move(fetched.micro_batches);
+  if (run.training) note_largest(run.loaded);
 }
 
 // What has no loss weighs as many as it has rows, which are known after the vote.

@@ -115,12 +115,15 @@ void GradientReducer::start(const tensor::Context& context, schedule::ChunkId ch
   model::Stage& stage = *stages_[static_cast<std::size_t>(chunk.value)];
   stage.zero_empty_slots(context);
   // All ranks of the group are here at the same point of their streams.
-  if (stage.partial_grads().defined()) {
-    model_.all_reduce(stage.partial_grads(), comm::ReduceOp::kSum).wait();
-  }
+  if (stage.partial_grads().defined()) start_sum(model_, stage.partial_grads()).wait();
   if (data_.size() > 1 && stage.untied_grads().defined()) {
-    works_.push_back(data_.all_reduce(stage.untied_grads(), comm::ReduceOp::kSum));
+    works_.push_back(start_sum(data_, stage.untied_grads()));
   }
+}
+
+comm::Work GradientReducer::start_sum(comm::Communicator& group, const Tensor& gradients) {
+  reduced_bytes_ += static_cast<std::int64_t>(gradients.nbytes());
+  return group.all_reduce(gradients, comm::ReduceOp::kSum);
 }
 
 void GradientReducer::start_tied(tensor::Context& context) {
@@ -139,6 +142,7 @@ void GradientReducer::start_exchange(tensor::Context& context, TiedWeight& weigh
     add_into(context, target, filled(*weight.slots[i]), /*overwrite=*/true);
   }
   weight.gathered = Tensor::empty(context, {per_rank * weight.group->size(), size}, first.dtype());
+  reduced_bytes_ += static_cast<std::int64_t>(weight.sent.nbytes());
   weight.exchange = weight.group->all_gather(weight.sent, weight.gathered);
 }
 
@@ -163,9 +167,8 @@ void GradientReducer::finish(tensor::Context& context) {
   for (TiedWeight& weight : ties_) {
     sum_uses(context, weight);
     const Tensor& sum = weight.slots.front()->grad;
-    if (weight.partial) model_.all_reduce(sum, comm::ReduceOp::kSum).wait();
-    if (data_.size() == 1) continue;
-    works_.push_back(data_.all_reduce(sum, comm::ReduceOp::kSum));
+    if (weight.partial) start_sum(model_, sum).wait();
+    if (data_.size() > 1) works_.push_back(start_sum(data_, sum));
   }
   for (comm::Work& work : works_) work.wait();
   works_.clear();

@@ -44,6 +44,9 @@ class GradientReducer {
   // Forgets all gradients.
   void clear();
 
+  // Bytes of gradients that were given to sums over replicas and exchanges with other ranks.
+  std::int64_t reduced_bytes() const { return reduced_bytes_; }
+
   // Whether the model has tied layers, so that its stream must reduce their gradients.
   static bool has_ties(const model::Module& module);
   // Collective over the ties' members.
@@ -69,6 +72,7 @@ class GradientReducer {
   void add_tie(const std::string& key, std::span<const int> ranks);
   std::vector<TiedWeight> weights_of(const std::string& key) const;
   void start_exchange(tensor::Context& context, TiedWeight& weight);
+  comm::Work start_sum(comm::Communicator& group, const tensor::Tensor& gradients);
   void sum_uses(tensor::Context& context, TiedWeight& weight);
   // Whether this rank's part of the parameter counts in the norm of the model.
   bool counts(const model::Stage& stage, const model::StageParameter& parameter) const;
@@ -81,6 +85,7 @@ class GradientReducer {
   std::vector<TiedWeight> ties_;
   std::vector<comm::Work> works_;
   std::vector<double> layer_sums_;
+  std::int64_t reduced_bytes_ = 0;
 };
 
 }  // namespace penstock::engine

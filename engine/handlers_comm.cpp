@@ -54,6 +54,15 @@ Message receive(RankState& state, const Instruction& instruction, const Edge& ed
   return message;
 }
 
+comm::Work send(RankState& state, Message message, const Edge& edge) {
+  const ChannelKind kind = message.header.kind;
+  ++state.sent.messages;
+  for (const tensor::Tensor& tensor : message.tensors) {
+    state.sent.bytes += static_cast<std::int64_t>(tensor.nbytes());
+  }
+  return state.comms.pipe().isend(std::move(message), edge.peer, kind);
+}
+
 bool any(std::span<const std::uint8_t> flags) {
   return std::any_of(flags.begin(), flags.end(), [](std::uint8_t flag) { return flag != 0; });
 }
@@ -69,8 +78,7 @@ void handle<Opcode::kSendActivation>(RankState& state, const Instruction& instru
   message.header = header(state, instruction, edge, ChannelKind::kActivation, buffer.sample_hash);
   message.needs_grad = buffer.output_needs_grad;
   message.tensors = buffer.take_outputs();
-  buffer.sending_activation =
-      state.comms.pipe().isend(std::move(message), edge.peer, ChannelKind::kActivation);
+  buffer.sending_activation = send(state, std::move(message), edge);
 }
 
 template <>
@@ -92,8 +100,7 @@ void handle<Opcode::kSendGrad>(RankState& state, const Instruction& instruction)
   message.header = header(state, instruction, edge, ChannelKind::kGradient, buffer.sample_hash);
   message.tensors = std::exchange(buffer.input_grads, {});
   message.needs_grad.assign(message.tensors.size(), 0);
-  buffer.sending_grad =
-      state.comms.pipe().isend(std::move(message), edge.peer, ChannelKind::kGradient);
+  buffer.sending_grad = send(state, std::move(message), edge);
 }
 
 template <>

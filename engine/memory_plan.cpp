@@ -14,6 +14,7 @@
 #include "engine/memory_replay.h"
 #include "engine/stage_profile.h"
 #include "engine/streams.h"
+#include "engine/text_table.h"
 #include "engine/update.h"
 #include "model/stage.h"
 
@@ -209,15 +210,6 @@ class Planner {
   std::vector<StageProfile> profiles_;
 };
 
-// "1,234.5 KiB" would hide what tests and people compare: bytes, in groups of three digits.
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (auto i = static_cast<std::ptrdiff_t>(text.size()) - 3; i > 0; i -= 3) {
-    text.insert(static_cast<std::size_t>(i), ",");
-  }
-  return text;
-}
-
 }  // namespace
 
 std::int64_t RankMemory::total() const {
@@ -264,6 +256,7 @@ std::string to_text(std::span<const RankMemory> ranks) {
     const RankMemory& memory = ranks[rank];
     std::vector<std::string>& row = rows.emplace_back();
     row.push_back(std::to_string(rank));
+    // "1,234.5 KiB" would hide what tests and people compare.
     for (const std::int64_t bytes :
          {memory.weights, memory.gradients, memory.optimizer, memory.ties,
           memory.pipe_buffers[Holding::kTape], memory.pipe_buffers[Holding::kData],
@@ -272,17 +265,7 @@ std::string to_text(std::span<const RankMemory> ranks) {
       row.push_back(grouped(bytes));
     }
   }
-  std::string text;
-  for (const std::vector<std::string>& row : rows) {
-    for (std::size_t column = 0; column < row.size(); ++column) {
-      std::size_t width = 0;
-      for (const auto& other : rows) width = std::max(width, other[column].size());
-      if (column > 0) text += "  ";
-      text += std::string(width - row[column].size(), ' ') + row[column];
-    }
-    text += '\n';
-  }
-  return text;
+  return text_table(rows);
 }
 
 }  // namespace penstock::engine

@@ -58,6 +58,12 @@ struct Batch {
   std::vector<tensor::Tensor> mean_outputs, merged_outputs;
 };
 
+// What this rank has sent along the pipe.
+struct Traffic {
+  std::int64_t messages = 0;
+  std::int64_t bytes = 0;  // of their tensors
+};
+
 struct RankState {
   // Collective over the world.
   RankState(comm::World& rank_world, const comm::Grid& rank_grid, model::Module rank_module,
@@ -82,6 +88,7 @@ struct RankState {
   std::vector<std::unique_ptr<model::Stage>> stages;  // by chunk
   const schedule::Schedule* schedule = nullptr;       // borrowed: the one that runs
   PipeBuffers buffers;
+  Traffic sent;
   Batch batch;
   std::unique_ptr<GradientReducer> gradients;
   std::unique_ptr<Updater> updater;      // null: this engine only evaluates

@@ -4,18 +4,11 @@
 #include <cstdlib>
 #include <vector>
 
+#include "engine/text_table.h"
+
 namespace penstock::engine {
 
 namespace {
-
-// Numbers as a person reads them: 1,234,567.
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (auto i = static_cast<std::ptrdiff_t>(text.size()) - 3; i > 0; i -= 3) {
-    text.insert(static_cast<std::size_t>(i), ",");
-  }
-  return text;
-}
 
 std::string clock_text(double seconds) {
   const auto total = static_cast<std::int64_t>(seconds + 0.5);

@@ -73,6 +73,8 @@ std::string_view name_of(CallKind kind) {
       return "load_checkpoint";
     case CallKind::kSetBatchSize:
       return "set_train_batch_size";
+    case CallKind::kReport:
+      return "rank_reports";
   }
   return "call";
 }

@@ -20,7 +20,8 @@ enum class CallKind : std::int64_t {
   kEvalStep,
   kSave,
   kLoad,
-  kSetBatchSize
+  kSetBatchSize,
+  kReport
 };
 
 // "train_batch": the call as a trainer writes it.

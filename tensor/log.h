@@ -3,17 +3,18 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace penstock::tensor {
 
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
 
-// One event, with its place in the grid and in the run. Fields that do not apply are -1.
+// One event, with its place in the grid and in the run. Fields that do not apply are -1 or empty.
 struct LogEvent {
   LogLevel level = LogLevel::kInfo;
   std::string message;
   int rank = -1;
-  int stage = -1;
+  std::vector<int> stages;  // those of the rank
   int data_index = -1;
   int model_index = -1;
   std::int64_t step = -1;

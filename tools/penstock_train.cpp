@@ -10,6 +10,7 @@
 
 #include "comm/world.h"
 #include "engine/config.h"
+#include "tensor/log_filter.h"
 #include "tools/console_log.h"
 #include "tools/train/options.h"
 #include "tools/train/plan.h"
@@ -87,11 +88,12 @@ int run(int argc, char** argv) {
     std::cout << tools::describe_plan(*options, config);
     return 0;
   }
-  const std::unique_ptr<tensor::Log> log = tools::make_console_log(options->verbose);
-  if (use_mpi(config)) return run_under_mpi(*options, config, *log);
+  const std::unique_ptr<tensor::Log> console = tools::make_console_log(options->verbose);
+  tensor::LogFilter log(*console, options->log);
+  if (use_mpi(config)) return run_under_mpi(*options, config, log);
   comm::run_local(options->ranks.value_or(config.pipeline.stages),
                   {.timeout_seconds = config.communication.timeout_seconds},
-                  [&](comm::World& world) { tools::train(world, *options, config, *log); });
+                  [&](comm::World& world) { tools::train(world, *options, config, log); });
   return 0;
 }
 

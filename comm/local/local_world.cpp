@@ -35,7 +35,10 @@ void LocalWorld::wait_for(Operation& operation) {
   for (;;) {
     const std::uint64_t seen = hub_.bell(rank_).count();
     poll();
-    if (advance(operation)) return;
+    if (advance(operation)) {
+      if (!first) waited_ += Clock::now() - start;
+      return;
+    }
     check_left(operation);
     if (std::exchange(first, false) && size() <= cores_) {
       spin(seen);

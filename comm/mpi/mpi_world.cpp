@@ -116,9 +116,12 @@ void MpiWorld::poll() {
 void MpiWorld::wait_for(Operation& operation) {
   const auto start = Clock::now();
   const auto limit = time_out(options_);
-  for (;;) {
+  for (bool first = true;; first = false) {
     poll();
-    if (advance(operation)) return;
+    if (advance(operation)) {
+      if (!first) waited_ += Clock::now() - start;
+      return;
+    }
     const auto waited = Clock::now() - start;
     if (waited >= limit) give_up(operation);
     idle(waited, host_size_ <= host_cores_);

@@ -7,12 +7,21 @@
 
 namespace penstock::model {
 
+namespace {
+
+std::size_t checked_depth(int depth) {
+  if (depth >= 1) return static_cast<std::size_t>(depth);
+  throw tensor::InvalidArgument(
+      "[data] expected to read ahead by at least one micro batch, got a depth of " +
+      std::to_string(depth));
+}
+
+}  // namespace
+
 PrefetchSource::PrefetchSource(std::unique_ptr<DataSource> source, int depth)
-    : source_(std::move(source)), depth_(static_cast<std::size_t>(depth)) {
-  if (source_ == nullptr || depth < 1) {
-    throw tensor::InvalidArgument(
-        "[data] expected a source to read ahead of, by at least one micro batch, got " +
-        std::string(source_ == nullptr ? "none" : "a depth of " + std::to_string(depth)));
+    : source_(std::move(source)), depth_(checked_depth(depth)) {
+  if (source_ == nullptr) {
+    throw tensor::InvalidArgument("[data] expected a source to read ahead of, got none");
   }
   place_ = source_place();
   thread_ = std::thread([this] { run(); });
@@ -69,6 +78,14 @@ void PrefetchSource::begin_epoch(std::int64_t epoch) {
   source_->begin_epoch(epoch);
   place_ = source_place();
   last_end_.reset();
+}
+
+void PrefetchSource::set_depth(int depth) {
+  {
+    const Lock lock(mutex_);
+    depth_ = checked_depth(depth);
+  }
+  changed_.notify_all();
 }
 
 // What the caller gets without a read of its own, if it asks for just that.

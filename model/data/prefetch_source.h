@@ -35,6 +35,10 @@ class PrefetchSource final : public DataSource {
   std::optional<std::int64_t> left_in_pass() const override { return place_.left_in_pass; }
   void begin_epoch(std::int64_t epoch) override;
 
+  // Holds up to so many micro batches ahead from now on; more that are there stay until they are
+  // asked for. Throws InvalidArgument for depth < 1.
+  void set_depth(int depth);
+
  private:
   struct Place {
     std::int64_t position = 0;
@@ -71,7 +75,6 @@ class PrefetchSource final : public DataSource {
   // Used with the mutex held, or while busy_ is false and guess_ empty: then by the caller's thread
   // alone.
   std::unique_ptr<DataSource> source_;
-  const std::size_t depth_;
 
   // The caller's thread alone.
   Place place_;                           // what the caller sees
@@ -79,6 +82,7 @@ class PrefetchSource final : public DataSource {
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::size_t depth_;             // of fetched_, at most
   std::deque<Fetched> fetched_;   // in the order in which they are expected
   std::optional<Request> guess_;  // what the thread fetches now or next; none: it rests
   std::int64_t gap_ = 0;          // from the end of one micro batch to the begin of the next

@@ -135,5 +135,39 @@ TEST(AlexNet, LearnsAlikeOnReplicas) {
   }
 }
 
+// The keys and values of DeepSpeed's CIFAR-10 tutorial, in single precision.
+constexpr std::string_view kTutorial = R"({
+  "train_batch_size": 16, "steps_per_print": 2000,
+  "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.8, 0.999], "eps": 1e-8,
+                                           "weight_decay": 3e-7}},
+  "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001,
+                                               "warmup_num_steps": 1000}},
+  "gradient_clipping": 1.0, "prescale_gradients": false, "bf16": {"enabled": false},
+  "fp16": {"enabled": false, "fp16_master_weights_and_grads": false, "loss_scale": 0,
+           "loss_scale_window": 500, "hysteresis": 2, "min_loss_scale": 1,
+           "initial_scale_power": 15},
+  "wall_clock_breakdown": false,
+  "zero_optimization": {"stage": 0, "allgather_partitions": true, "reduce_scatter": true,
+                        "allgather_bucket_size": 50000000, "reduce_bucket_size": 50000000,
+                        "overlap_comm": true, "contiguous_gradients": true, "cpu_offload": false}
+})";
+
+TEST(AlexNet, TrainsByTheTutorialsConfiguration) {
+  const engine::Config config = engine::parse_config(kTutorial, "the tutorial's");
+  EXPECT_EQ(config.without_effect.size(), 12u) << "6 keys of fp16, 6 of ZeRO";
+  on_ranks<int>(2, [&](comm::World& world) {
+    engine::Engine engine(world, model::make_alexnet({.num_classes = kClasses}), config,
+                          std::make_unique<Waves>());
+    EXPECT_EQ(engine.batch(), (engine::BatchTriple{16, 8, 1}));  // two replicas
+    for (const double rate : {0.0, 0.001 * std::log(2.0) / std::log(1000.0)}) {
+      const engine::TrainResult result = engine.train_batch();
+      EXPECT_NEAR(result.lr[0], rate, 1e-15);
+      EXPECT_GT(result.grad_norm, 0.0);
+    }
+    engine.close();
+    return 0;
+  });
+}
+
 }  // namespace
 }  // namespace penstock::testing

@@ -132,6 +132,47 @@ TEST(TrainBatchSize, ABadOneChangesNothing) {
   }
 }
 
+TEST(TrainBatchSize, IsKeptInACheckpoint) {
+  const TemporaryFolder folder;
+  const auto train = [&](const RunSpec& run, const std::function<void(engine::Engine&)>& begin) {
+    return on_ranks<Outcome>(run.ranks(), [&](comm::World& world) {
+      engine::Engine engine(world, tie6(), config_of(run), token_samples(512));
+      Outcome outcome;
+      begin(engine);
+      outcome.losses.push_back(engine.train_batch().loss);
+      outcome.micro_batches.push_back(static_cast<std::size_t>(engine.batch().train_batch_size));
+      return outcome_of(engine, std::move(outcome));
+    });
+  };
+  const RunSpec run{.pipe = 2, .data = 2, .micro = 2, .gas = 2};
+  const auto wanted = train(run, [&](engine::Engine& engine) {
+    engine.train_batch();
+    engine.set_train_batch_size(24);
+    engine.train_batch();
+    engine.save_checkpoint(folder.path());
+  });
+  EXPECT_EQ(wanted[0].micro_batches[0], 24u);
+  const auto load = [&](engine::Engine& engine) { engine.load_checkpoint(folder.path()); };
+  const auto resumed = train(run, load);
+  expect_equal(resumed, wanted);
+  for (std::size_t rank = 0; rank < resumed.size(); ++rank) {
+    EXPECT_EQ(resumed[rank].micro_batches, wanted[0].micro_batches);
+    EXPECT_EQ(resumed[rank].weights, wanted[rank].weights);
+  }
+  // A size that was changed before the checkpoint is loaded gives way; that of a run which is
+  // configured otherwise does not.
+  const auto changed = train(run, [&](engine::Engine& engine) {
+    engine.set_train_batch_size(40);
+    engine.load_checkpoint(folder.path());
+  });
+  EXPECT_EQ(changed[0].losses, wanted[0].losses);
+  RunSpec other = run;
+  other.gas = 4;
+  EXPECT_EQ(train(other, load)[0].micro_batches[0], 16u);
+  // On another grid too.
+  EXPECT_EQ(train({.pipe = 2, .data = 1, .micro = 2, .gas = 4}, load)[0].micro_batches[0], 24u);
+}
+
 TEST(TrainBatchSize, AScheduleFromAFileServesNoOther) {
   const TemporaryFolder folder;
   const std::string path = (folder.path() / "two.csv").string();

@@ -274,7 +274,7 @@ TEST(Breakdowns, ComeFromOneRankOfEachStageWithTheProgressLines) {
     int passes_seen = 0, whole_seen = 0;
     for (const tensor::LogEvent& event : log.beginning("time (ms)")) {
       EXPECT_EQ(event.data_index, 0);
-      if (event.stage != stage) continue;
+      if (event.stages != std::vector{stage}) continue;
       passes_seen += std::regex_match(event.message, passes) ? 1 : 0;
       whole_seen += std::regex_match(event.message, whole) ? 1 : 0;
     }

@@ -255,10 +255,10 @@ TEST(PrefetchSource, EndsAtAnyTime) {
 
 TEST(PrefetchSource, NamesWhatItCannotBeMadeOf) {
   EXPECT_EQ(message<tensor::InvalidArgument>([] { PrefetchSource(nullptr, 2); }),
-            "[data] expected a source to read ahead of, by at least one micro batch, got none");
+            "[data] expected a source to read ahead of, got none");
   EXPECT_EQ(
       message<tensor::InvalidArgument>([] { PrefetchSource(std::make_unique<Watched>(1), 0); }),
-      "[data] expected a source to read ahead of, by at least one micro batch, got a depth of 0");
+      "[data] expected to read ahead by at least one micro batch, got a depth of 0");
 }
 
 }  // namespace

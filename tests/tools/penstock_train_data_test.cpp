@@ -98,6 +98,25 @@ TEST_F(PenstockTrainData, ReadsTextAndTokensAlike) {
                  1, "llmc.bin has 55432 at token 0; expected tokens in [0, 256)");
 }
 
+// The keys and values of DeepSpeed's pipeline tutorial, which has no key of a pipeline.
+TEST_F(PenstockTrainData, TrainsAlexNetByTheConfigurationOfATutorial) {
+  std::ofstream(folder_ / "run.json") << R"({
+    "train_batch_size": 256, "train_micro_batch_size_per_gpu": 8,
+    "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8}},
+    "steps_per_print": 10, "wall_clock_breakdown": false})";
+  write_file(folder_ / "data_batch_1.bin", cifar_records(40));
+  const std::string data = " --steps 1 --data " + in("data_batch_1.bin");
+  const ToolResult one = train_alexnet("--run " + in("one") + data);
+  ASSERT_EQ(one.status, 0) << one.err;
+  EXPECT_NE(one.err.find("train_batch_size 256 = micro batch 8 x accumulation 32 x replicas 1"),
+            std::string::npos)
+      << one.err;
+  EXPECT_EQ(one.err.find("without effect"), std::string::npos) << one.err;
+  const ToolResult two = train_alexnet("--set pipeline.stages=2 --run " + in("two") + data);
+  ASSERT_EQ(two.status, 0) << two.err;
+  EXPECT_EQ(losses("one"), losses("two"));
+}
+
 TEST_F(PenstockTrainData, TrainsAlexNetOnCifarAndGoesOnWithIt) {
   write_file(folder_ / "data_batch_1.bin", cifar_records(7));
   write_file(folder_ / "data_batch_2.bin", cifar_records(4));

@@ -83,6 +83,34 @@ TEST_F(PenstockTrain, LeavesARunFolderThatAResumedRunGoesOnWith) {
   EXPECT_EQ(text_of(folder_ / "parts" / "checkpoints" / "latest"), "global_step6\n");
 }
 
+TEST_F(PenstockTrain, ReportsOnEveryRankAtTheEnd) {
+  const ToolResult run = train("--steps 3 --ranks 4 --run " + in("run"));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const std::vector<std::string> lines = lines_of(folder_ / "run" / "ranks.txt");
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_TRUE(contains(lines[0], "rank  stages  replica  model  seconds    idle  messages  bytes sent"));
+  for (int rank = 0; rank < 4; ++rank) {
+    // Four micro batches of two samples, 16 tokens and a width of 16, three times.
+    EXPECT_TRUE(contains(lines[static_cast<std::size_t>(rank) + 1], "12      24,576"))
+        << lines[static_cast<std::size_t>(rank) + 1];
+  }
+  EXPECT_TRUE(contains(run.err, text_of(folder_ / "run" / "ranks.txt"))) << run.err;
+}
+
+TEST_F(PenstockTrain, WritesTheLinesOfTheWantedStagesAlone) {
+  const std::string breakdowns =
+      "--steps 2 --set steps_per_print=1 --set wall_clock_breakdown=true ";
+  const ToolResult all = train(breakdowns + "--run " + in("all"));
+  EXPECT_TRUE(contains(all.err, "step 2: loss ")) << all.err;
+  EXPECT_TRUE(contains(all.err, "rank 1: time (ms)")) << all.err;
+  const ToolResult second = train(breakdowns + "--log-stages 1 --run " + in("second"));
+  EXPECT_FALSE(contains(second.err, "step 2: loss ")) << second.err;
+  EXPECT_TRUE(contains(second.err, "rank 1: time (ms)")) << second.err;
+  EXPECT_TRUE(contains(second.err, "checkpoint saved")) << "is of no stage: " << second.err;
+  const ToolResult none = train(breakdowns + "--log-replicas 1 --run " + in("none"));
+  EXPECT_FALSE(contains(none.err, "time (ms)")) << none.err;
+}
+
 TEST_F(PenstockTrain, ResumesOnAnotherPipeSize) {
   ASSERT_EQ(train("--steps 6 --run " + in("whole")).status, 0);
   ASSERT_EQ(train("--steps 3 --run " + in("parts")).status, 0);

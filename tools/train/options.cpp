@@ -65,6 +65,10 @@ po::options_description describe(TrainOptions& options) {
   add("plan", po::bool_switch(&options.plan),
       "print how many bytes each rank would need, and train nothing; one process is enough for any "
       "grid");
+  add("log-stages", po::value(&options.log.stages)->value_name("N")->multitoken(),
+      "of the lines that ranks write, those of these stages alone");
+  add("log-replicas", po::value(&options.log.data_indices)->value_name("N")->multitoken(),
+      "likewise, of these replicas alone");
   add("verbose,v", po::bool_switch(&options.verbose), "log more");
   return all;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/log_filter.h"
 #include "tools/train/data_choice.h"
 
 namespace penstock::tools {
@@ -27,6 +28,7 @@ struct TrainOptions {
   std::string export_weights;          // folder; empty: no export
   bool plan = false;                   // print the memory plan instead of training
   bool verbose = false;
+  tensor::LogFilter::Wanted log;  // of which stages and replicas; empty: of all
 };
 
 // Throws boost::program_options::error or std::invalid_argument for a wrong command line. Returns

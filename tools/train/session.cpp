@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/engine.h"
 #include "engine/run_folder.h"
@@ -19,11 +20,10 @@ namespace penstock::tools {
 
 namespace {
 
-// Pass after pass, read ahead in the background; shuffled when a seed is given.
+// Pass after pass; shuffled when a seed is given.
 std::unique_ptr<model::DataSource> endless(const DataChoice& data, const ModelConfig& model,
                                            std::optional<std::uint64_t> shuffle_seed) {
-  return std::make_unique<model::PrefetchSource>(
-      std::make_unique<model::RepeatingSource>(open_data(data, model, shuffle_seed)));
+  return std::make_unique<model::RepeatingSource>(open_data(data, model, shuffle_seed));
 }
 
 // The shapes of the weights do not tell, for example, the number of heads.
@@ -46,9 +46,12 @@ class Session {
         checkpoints_(std::filesystem::path(options.run) / "checkpoints"),
         engine_(world, model_.module, config, endless(options.data, model_.config, config.seed),
                 {.log = &log, .total_steps = options.steps}) {
+    engine_.measure_memory();  // for the report at the end
     if (!options.export_weights.empty()) check_exportable(model_);
     if (!options.eval_data.files.empty()) {
-      eval_source_ = endless(options.eval_data, model_.config, std::nullopt);
+      // Unlike its own source, the engine does not read this one ahead.
+      eval_source_ = std::make_unique<model::PrefetchSource>(
+          endless(options.eval_data, model_.config, std::nullopt));
     }
   }
 
@@ -66,6 +69,7 @@ class Session {
       if (due(step, options_.save_every)) save();
     }
     if (saved_step_ != engine_.global_steps()) save();
+    report();
     if (!options_.export_weights.empty()) {
       const comm::LongWaits waits(world_, engine_.config().checkpoint.timeout_seconds);
       export_weights(world_, checkpoints_, resumed_tag_, model_, options_.export_weights);
@@ -174,6 +178,13 @@ class Session {
     resumed_tag_.reset();
     saved_step_ = engine_.global_steps();
     say("step " + std::to_string(saved_step_) + ": checkpoint saved in " + checkpoints_.string());
+  }
+
+  void report() {
+    const std::vector<engine::RankReport> ranks = engine_.rank_reports({.plan = true});
+    const std::string text = engine::to_text(ranks);
+    if (folder_) folder_->write("ranks.txt", text);
+    say("the ranks in this run; bytes of buffers and tensors are the most at once:\n" + text);
   }
 
   // Every so many steps (0: never before the end), and at the end.

@@ -1,0 +1,47 @@
+// What each rank of a run has done: how long it waited, what it sent, what memory it took.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace penstock::engine {
+
+// Since the engine was made, of calls that ended well.
+struct RankReport {
+  int rank = 0;
+  int data_index = 0;
+  int model_index = 0;
+  std::vector<int> stages;       // those of the rank
+  std::int64_t train_calls = 0;  // train_batch, step
+  std::int64_t eval_calls = 0;   // eval_batch, eval_step
+  double seconds = 0.0;          // in all of these
+  double idle_seconds = 0.0;     // of these, waiting for what other ranks had still to do
+  // Activations and gradients that went to other ranks of the pipe, and the bytes of their tensors.
+  std::int64_t messages = 0;
+  std::int64_t message_bytes = 0;
+  // Gradients given to sums over replicas and over the ranks that share a layer out, and exchanged
+  // with other ranks that use a tied weight.
+  std::int64_t reduced_bytes = 0;
+  // The most bytes at once: of all tensors that the engine allocated, and of what the pipe buffers
+  // held at the ends of instructions, if that was measured (Engine::measure_memory).
+  std::int64_t peak_bytes = 0;
+  std::optional<std::int64_t> buffer_bytes;
+  // The plan for these two, if it was asked for and a batch was trained: RankMemory's total() and
+  // pipe_buffers.
+  std::optional<std::int64_t> planned_bytes;
+  std::optional<std::int64_t> planned_buffer_bytes;
+};
+
+struct ReportOptions {
+  // Plans training on the largest micro batch of train_batch so far, for which every layer and the
+  // loss run once on the meta device: they must look at no element.
+  bool plan = false;
+};
+
+// A table, for people.
+std::string to_text(std::span<const RankReport> ranks);
+
+}  // namespace penstock::engine
