@@ -20,6 +20,10 @@ TEST(GroupPatterns, FirstMatchWinsAnywhereInTheName) {
 TEST(RegexFault, SaysWhatIsNoPattern) {
   EXPECT_EQ(regex_fault("a|b$"), std::nullopt);
   EXPECT_TRUE(regex_fault("(b").value().starts_with("not a regular expression"));
+  EXPECT_EQ(regex_fault("^12345\\.a{1,12}"), std::nullopt);
+  for (const char* number : {"(a)\\77580892036857204771", "a{99999}", "a{1,99999}"}) {
+    EXPECT_TRUE(regex_fault(number).value().starts_with("not a regular expression: a number"));
+  }
 }
 
 TEST(Suggest, DistanceCountsEdits) {

@@ -27,6 +27,12 @@ TEST(ConfigOverride, ReplacesAddsAndNests) {
   EXPECT_EQ(after(R"({"a":[{"b":1},{"b":2}]})", "a.1.b=3"), R"({"a":[{"b":1},{"b":3}]})");
 }
 
+TEST(ConfigOverride, IsText) {
+  EXPECT_HAS(override_error("{}", "a=\xe9"), ": expected UTF-8 text");
+  EXPECT_HAS(override_error("{}", "wandb.\xc3=1"), ": expected UTF-8 text");
+  EXPECT_EQ(after("{}", "a=\xc3\xa9"), "{\"a\":\"\xc3\xa9\"}");
+}
+
 TEST(ConfigOverride, TakesJsonElseAString) {
   EXPECT_EQ(after("{}", "a=3e-4"), R"({"a":0.0003})");
   EXPECT_EQ(after("{}", "a=Adam"), R"({"a":"Adam"})");

@@ -1,4 +1,5 @@
 // What must hold for every row of the key table, whoever adds one.
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -42,10 +43,10 @@ json base_document(const KeyRow& row) {
   return root;
 }
 
-// The base document with the row's key set to `value`.
-std::string document_with(const KeyRow& row, const json& value) {
+// The base document with `path`, of the row's section, set to `value`.
+std::string document_with(const KeyRow& row, const std::string& path, const json& value) {
   json root = base_document(row);
-  std::string pointer = "/" + std::string(row.path);
+  std::string pointer = "/" + path;
   for (std::size_t at; (at = pointer.find("[]")) != std::string::npos;) {
     pointer.replace(at, 2, "/0");
   }
@@ -54,10 +55,18 @@ std::string document_with(const KeyRow& row, const json& value) {
   return root.dump();
 }
 
-std::string written_path(const KeyRow& row) {
-  std::string path(row.path);
+// The base document with the row's key set to `value`.
+std::string document_with(const KeyRow& row, const json& value) {
+  return document_with(row, std::string(row.path), value);
+}
+
+std::string written(std::string path) {
   const auto brackets = path.find("[]");
   return brackets == std::string::npos ? path : path.replace(brackets, 2, "[0]");
+}
+
+std::string written_path(const KeyRow& row) {
+  return written(std::string(row.path));
 }
 
 Config plain(const std::string& text) {
@@ -174,14 +183,81 @@ TEST(KeyTable, OffOnlyKeysAreRefusedByNameWithAReason) {
   });
 }
 
+// Values of the row's types beyond one of its bounds.
+std::vector<json> beyond(const KeyRow& row) {
+  std::vector<double> numbers;
+  const ValueRule& rule = row.rule;
+  if (rule.low > -1e300) numbers.push_back(rule.low_open ? rule.low : rule.low - 1);
+  if (rule.high < 1e300) numbers.push_back(rule.high_open ? rule.high : rule.high + 1);
+  std::vector<json> values;
+  for (const double number : numbers) {
+    const bool whole = row.type & (kInt | kIntList);
+    const json value = whole ? json(static_cast<std::int64_t>(number)) : json(number);
+    if (row.type & (kInt | kNumber)) values.push_back(value);
+    if (!(row.type & (kIntList | kNumberList))) continue;
+    const std::size_t size = std::max<std::size_t>(rule.list_size, 1);
+    values.push_back(std::vector<json>(size, value));
+  }
+  if (rule.list_size > 0) values.push_back(std::vector<json>(rule.list_size + 1, 0.5));
+  return values;
+}
+
 TEST(KeyTable, BoundsAreEnforced) {
-  for_each_row([](const KeyRow& row) {
-    if (!(row.type & (kInt | kNumber)) || !(row.rule.low > -1e300)) return;
-    const double below = row.rule.low_open ? row.rule.low : row.rule.low - 1;
-    const json value = row.type & kInt ? json(static_cast<std::int64_t>(below)) : json(below);
-    EXPECT_HAS(config_error(document_with(row, value)),
-               written_path(row) + ": expected " + rule_text(row.rule) + ", got ");
+  int tried = 0;
+  for_each_row([&](const KeyRow& row) {
+    for (const json& value : beyond(row)) {
+      EXPECT_HAS(config_error(document_with(row, value)),
+                 written_path(row) + ": expected " + rule_text(row.rule) + ", got ");
+      ++tried;
+    }
   });
+  EXPECT_GT(tried, 60);
+}
+
+TEST(KeyTable, AWordThatIsNoChoiceIsRefusedAndTheNearestNamed) {
+  int tried = 0;
+  for_each_row([&](const KeyRow& row) {
+    if (!(row.type & kString) || row.rule.choices.empty()) return;
+    const std::string expected =
+        written_path(row) + ": expected " + choices_text(row.rule.choices) + ", got ";
+    EXPECT_HAS(config_error(document_with(row, "none of them")), expected + "\"none of them\"");
+    const std::string choice(split_choices(row.rule.choices).front());
+    EXPECT_HAS(config_error(document_with(row, choice + "x")),
+               expected + "\"" + choice + "x\"; did you mean " + choice + "?");
+    ++tried;
+  });
+  EXPECT_GT(tried, 8);
+}
+
+// In the last word and in the name of the section, whoever reads the path from its beginning.
+TEST(KeyTable, AMisspellingOfEveryKeyNamesThePathAndTheKeyThatWasMeant) {
+  for_each_row([](const KeyRow& row) {
+    const std::string path(row.path);
+    const std::string slip = path + path.back();  // the last letter twice
+    EXPECT_HAS(config_error(document_with(row, slip, 1)),
+               written(slip) + ": unknown key; did you mean " + written(path) + "?");
+    // Two letters changed places; where that is a slip of so short a word that it might be any
+    // other, there is no advice, but the path is told all the same.
+    const std::size_t leaf = path.rfind('.') + 1;
+    if (path.size() < leaf + 2 || path[leaf] == path[leaf + 1]) return;
+    std::string swapped = path;
+    std::swap(swapped[leaf], swapped[leaf + 1]);
+    EXPECT_HAS(config_error(document_with(row, swapped, 1)), written(swapped) + ": unknown key");
+  });
+}
+
+TEST(KeyTable, AMisspellingOfEverySectionIsToldToo) {
+  std::set<std::string> sections;
+  for_each_row([&](const KeyRow& row) {
+    const std::string path(row.path);
+    const auto dot = path.find('.');
+    if (dot != std::string::npos) sections.insert(path.substr(0, dot));
+  });
+  EXPECT_GT(sections.size(), 10u);
+  for (const std::string& section : sections) {
+    EXPECT_HAS(config_error("{\"" + section + "s\": {}}"),
+               section + "s: unknown key; did you mean " + section + "?");
+  }
 }
 
 TEST(KeyTable, PathsAreUniqueAndTextsPresent) {

@@ -29,9 +29,11 @@ struct Target {
   bool (*accepts)(std::string_view input);
 };
 
+Target config_target();
 Target csv_target();
+Target override_target();
 
-// Makes inputs by changing seeds, and those changed inputs that were accepted.
+// Makes inputs by changing seeds, and those changed inputs that were accepted and not become short.
 class Mutator {
  public:
   Mutator(const Target& target, std::uint64_t seed);
@@ -48,7 +50,8 @@ class Mutator {
   void change_token(std::string& input);
   void swap_neighbours(std::string& input);
 
-  std::vector<std::string> pool_;
+  std::vector<std::string> seeds_, pool_;
+  std::size_t shortest_ = 0;  // of what is kept
   std::vector<std::string> tokens_;
   std::string_view separators_;
   std::uint64_t state_;

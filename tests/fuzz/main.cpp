@@ -68,7 +68,7 @@ int run(const Target& target, std::uint64_t count, std::uint64_t seed, const cha
 
 int main(int argc, char** argv) {
   using namespace penstock::fuzz;
-  const Target targets[] = {csv_target()};
+  const Target targets[] = {config_target(), csv_target(), override_target()};
   const auto count = argc > 2 ? number(argv[2]) : std::nullopt;
   const auto seed = argc > 3 ? number(argv[3]) : std::optional<std::uint64_t>(1);
   const auto target =

@@ -11,7 +11,9 @@ constexpr std::size_t kPool = 512;      // inputs to build upon
 }  // namespace
 
 Mutator::Mutator(const Target& target, std::uint64_t seed)
-    : pool_(target.seeds), tokens_(target.tokens), separators_(target.separators), state_(seed) {}
+    : seeds_(target.seeds), tokens_(target.tokens), separators_(target.separators), state_(seed) {
+  for (const std::string& input : seeds_) shortest_ += input.size() / seeds_.size() / 2;
+}
 
 // SplitMix64.
 std::uint64_t Mutator::random() {
@@ -27,13 +29,16 @@ std::size_t Mutator::below(std::size_t bound) {
 }
 
 std::string Mutator::next() {
-  std::string input = pool_[below(pool_.size())];
+  const bool anew = pool_.empty() || below(2) == 0;
+  std::string input = anew ? seeds_[below(seeds_.size())] : pool_[below(pool_.size())];
   for (std::size_t changes = 1 + below(4); changes > 0; --changes) change(input);
   if (input.size() > kLongest) input.resize(kLongest);
   return input;
 }
 
 void Mutator::keep(const std::string& accepted) {
+  // What little is left of an input is accepted more often, and would soon be all there is.
+  if (accepted.size() < shortest_) return;
   if (pool_.size() < kPool) {
     pool_.push_back(accepted);
   } else {
