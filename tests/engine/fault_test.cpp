@@ -1,6 +1,10 @@
-// Runs as processes that die: one rank is killed at a chosen file operation of a save, or a step
-// fails. The job ends, and what is on the disk is the last checkpoint, whole.
+// Runs as processes that die: one rank is killed at a chosen file operation of a save, a step
+// fails, a rank stops or finds no room, all are ended. The job ends, and what is on the disk is the
+// last checkpoint, whole.
+#include <chrono>
+#include <csignal>
 #include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -154,6 +158,78 @@ TEST(FailedStep, EndsEveryProcessWithItsFirstCause) {
   const Loaded loaded = load(folder.path() / "checkpoints");
   EXPECT_EQ(loaded.tag, "step1");
   EXPECT_EQ(loaded.steps, 1);
+}
+
+// --- ranks that stop, are ended, or find no room
+
+std::vector<pid_t> processes(const fs::path& folder) {
+  std::vector<pid_t> ids;
+  for (int rank = 0; rank < kLossRun.ranks(); ++rank) {
+    std::ifstream in(folder / ("pid" + std::to_string(rank)));
+    pid_t id = 0;
+    std::string end;
+    if (in >> id && std::getline(in, end) && !in.eof()) ids.push_back(id);  // written to its end
+  }
+  return ids;
+}
+
+void expect_gone_with_checkpoint(const Ended& ended, const fs::path& folder) {
+  EXPECT_NE(ended.status, 0);
+  EXPECT_NE(ended.status, Ended::kTooSlow) << "the job did not end";
+  const std::vector<pid_t> ids = processes(folder);
+  EXPECT_EQ(ids.size(), 4u) << ended.output;
+  for (const pid_t id : ids) EXPECT_TRUE(ends(id)) << "process " << id << " lives on";
+  const Loaded loaded = load(folder / "checkpoints");
+  EXPECT_EQ(loaded.tag, "step1");
+  EXPECT_EQ(loaded.steps, 1);
+}
+
+TEST(StoppedRank, EndsTheJobWhenTheTimeIsOver) {
+  const TemporaryFolder folder;
+  const Ended ended = launch(kLossRun.ranks(), "stop " + folder.path().string());
+  expect_gone_with_checkpoint(ended, folder.path());
+  // Whoever waited longest says for what, and where in the step; the others that it was lost.
+  EXPECT_NE(ended.output.find("says: ExecutionError: rank "), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find("waited 3 s for a message"), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find("did not come; see whether that rank failed or is slow"),
+            std::string::npos)
+      << ended.output;
+  EXPECT_NE(ended.output.find("says: PeerLost: peer lost: rank "), std::string::npos)
+      << ended.output;
+}
+
+TEST(TerminatedRanks, LeaveNoProcessAndTheLastCheckpoint) {
+  const TemporaryFolder folder;
+  Ended ended;
+  std::thread job([&] { ended = launch(kLossRun.ranks(), "endless " + folder.path().string()); });
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+  std::vector<pid_t> ids;
+  while (ids.size() < 4 && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ids = processes(folder.path());
+  }
+  EXPECT_EQ(ids.size(), 4u) << "the run does not begin";
+  for (const pid_t id : ids) kill(id, SIGTERM);
+  job.join();
+  expect_gone_with_checkpoint(ended, folder.path());
+  EXPECT_NE(ended.output.find("signal 15"), std::string::npos) << ended.output;
+}
+
+TEST(NoRoom, OnOneRankIsToldByAllBeforeTheFirstStep) {
+  const TemporaryFolder folder;
+  const Ended ended = launch(kLossRun.ranks(), "memory " + folder.path().string());
+  EXPECT_NE(ended.status, 0);
+  EXPECT_NE(ended.status, Ended::kTooSlow) << "the job did not end";
+  for (int rank = 0; rank < kLossRun.ranks(); ++rank) {
+    // Its weights or its gradients.
+    const std::string text = text_of(folder.path() / ("first" + std::to_string(rank)));
+    EXPECT_TRUE(text.starts_with(
+        "CallRefused: [Engine] rank 0: [memory] there is no room for a tensor of 28147"))
+        << text << ended.output;
+    EXPECT_TRUE(text.ends_with(
+        " bytes; use smaller micro batches, a smaller model or more pipeline stages"))
+        << text;
+  }
 }
 
 }  // namespace

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <array>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include <sys/wait.h>
 
@@ -38,6 +41,16 @@ inline Ended run_processes(const std::string& launcher, int ranks, const std::st
                            int seconds) {
   return run_command("timeout -k 5 " + std::to_string(seconds) + " " + launcher + " -n " +
                      std::to_string(ranks) + " " + program + " 2>&1");
+}
+
+// Whether a process has ended, now or within ten seconds.
+inline bool ends(pid_t process) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (kill(process, 0) == 0) {
+    if (std::chrono::steady_clock::now() >= limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
 }
 
 }  // namespace penstock::testing
