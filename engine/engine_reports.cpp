@@ -108,7 +108,7 @@ void Engine::State::progress_line(const TrainResult& result) {
 
 // The stages differ, and their replicas do much the same: one rank speaks for each.
 void Engine::State::breakdown_lines() {
-  if (rank->comms.data().rank() != 0) return;
+  if (rank->comms.data().rank() != 0 || rank->comms.model().rank() != 0) return;
   if (config.wall_clock_breakdown) {
     const StepTimers::Lines lines = timers.take_lines();
     log(tensor::LogLevel::kInfo, lines.passes, steps);
