@@ -93,6 +93,9 @@ function(penstock_add_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
+  if(PENSTOCK_SANITIZE)  # a test takes up to ten times as long
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 6")
+  endif()
   set_tests_properties(${tests} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
   if(ARG_LABEL MATCHES "mpi|fault")
     # Open MPI keeps memory until the process ends, and unloads the plugins that a suppression could

@@ -52,7 +52,8 @@ ScheduleArgs args_of(const PipelineConfig& pipeline, int micro_batches, int chun
 }
 
 // What a trainer's factory made must be what it was asked for.
-void check_made(const Schedule* made, const Schedule& first, const ScheduleArgs& args) {
+// `first` is that of rank 0, which was checked before, or is `made` itself.
+void check_made(const Schedule* made, const Schedule* first, const ScheduleArgs& args) {
   const std::string who =
       "[pipeline.schedule] the trainer's schedule for pipe rank " + std::to_string(args.rank.value);
   if (made == nullptr) throw ConfigError(who + " is null; expected a stream for every rank");
@@ -64,10 +65,10 @@ void check_made(const Schedule* made, const Schedule& first, const ScheduleArgs&
   expect("rank", args.rank.value, made->rank().value);
   expect("num_ranks", args.ranks, made->num_ranks());
   expect("num_micro_batches", args.micro_batches, made->num_micro_batches());
-  if (made->stage_map() == first.stage_map() && hash(*made) == hash(first)) return;
+  if (made->stage_map() == first->stage_map() && hash(*made) == hash(*first)) return;
   throw ConfigError(who + " differs from rank 0's in name, stage map or content hash (" +
                     std::string(made->name()) + ", " + to_text(made->stage_map()) +
-                    "; rank 0: " + std::string(first.name()) + ", " + to_text(first.stage_map()) +
+                    "; rank 0: " + std::string(first->name()) + ", " + to_text(first->stage_map()) +
                     "); expected one schedule for all ranks");
 }
 
@@ -101,7 +102,7 @@ std::vector<std::unique_ptr<Schedule>> make_own(const ScheduleFactory& own, Sche
   for (int rank = 0; rank < args.ranks; ++rank) {
     args.rank = schedule::PipeRank(rank);
     pipe.push_back(own(args));
-    check_made(pipe.back().get(), *pipe.front(), args);
+    check_made(pipe.back().get(), pipe.front().get(), args);
   }
   return pipe;
 }
