@@ -27,10 +27,16 @@ std::optional<OptimizerConfig> bind_optimizer(const JsonValue& root) {
   section.read_choice("type", optimizer.kind,
                       {{"SGD", model::OptimizerKind::kSgd},
                        {"Adam", model::OptimizerKind::kAdam},
-                       {"AdamW", model::OptimizerKind::kAdam}});
+                       {"AdamW", model::OptimizerKind::kAdam},
+                       {"Lamb", model::OptimizerKind::kLamb},
+                       {"Lion", model::OptimizerKind::kLion}});
+  if (optimizer.kind == model::OptimizerKind::kLion) optimizer.options.beta2 = 0.99;
   const SectionReader params(root, "optimizer.params.");
   params.read("adam_w_mode", optimizer.options.adam_w_mode);
   params.read("bias_correction", optimizer.options.bias_correction);
+  params.read("nesterov", optimizer.options.nesterov);
+  params.read("max_coeff", optimizer.options.max_coeff);
+  params.read("min_coeff", optimizer.options.min_coeff);
   read_options(params, optimizer.options);
   if (const JsonValue* groups = section.find("groups")) {
     for (const JsonValue& item : *groups->get_if<JsonValue::Array>()) {

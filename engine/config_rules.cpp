@@ -34,7 +34,31 @@ void check_precision(const JsonValue& root, Problems& problems) {
   }
 }
 
+// Of optimizer.params, and of each group, which takes from there what it leaves out.
+void check_nesterov(const JsonValue& root, Problems& problems) {
+  const JsonValue* nesterov = given(root, "optimizer.params.nesterov");
+  if (!is_true(nesterov)) return;
+  const auto number = [&root](const JsonValue* own, const std::string& key) {
+    const JsonValue* value = own != nullptr ? own->find(key) : nullptr;
+    if (value == nullptr) value = given(root, "optimizer.params." + key);
+    return value == nullptr ? 0.0 : *value->as_number();
+  };
+  const auto check = [&](const JsonValue* own, const std::string& where) {
+    if (number(own, "momentum") > 0.0 && number(own, "dampening") == 0.0) return;
+    problems.add(nesterov->line, "optimizer.params.nesterov",
+                 "true needs a momentum above 0 and a dampening of 0 in " + where);
+  };
+  check(nullptr, "optimizer.params");
+  const JsonValue* groups = given(root, "optimizer.groups");
+  if (groups == nullptr) return;
+  const auto& items = *groups->get_if<JsonValue::Array>();
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    check(&items[i], "optimizer.groups[" + std::to_string(i) + "]");
+  }
+}
+
 void check_optimizer(const JsonValue& root, Problems& problems) {
+  check_nesterov(root, problems);
   const JsonValue* type = given(root, "optimizer.type");
   const JsonValue* mode = given(root, "optimizer.params.adam_w_mode");
   if (type != nullptr && mode != nullptr && !is_true(mode) &&

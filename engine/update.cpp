@@ -29,7 +29,7 @@ Updater::Updater(const Config& config, std::span<const std::unique_ptr<model::St
   }
   groups_.push_back(config.optimizer->options);
   schedule_ = make_lr_schedule(config.scheduler, config.optimizer->group_lrs(),
-                               config.optimizer->kind == model::OptimizerKind::kAdam);
+                               config.optimizer->kind != model::OptimizerKind::kSgd);
   for (const auto& stage : stages) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       if (parameter.uses.empty() || parameter.borrowed) continue;
@@ -79,8 +79,13 @@ void Updater::step(tensor::Context& context, double grad_norm) {
   const double scale = clip_ > 0.0 ? std::min(1.0, clip_ / (grad_norm + kClipEpsilon)) : 1.0;
   const std::int64_t number = updates() + 1;
   for (ParameterState& state : states_) {
-    optimizer_->update(context, state.parameter->value, state.slot->grad, state.state,
-                       options[state.group], number, scale);
+    optimizer_->update(context,
+                       {.parameter = state.parameter->value,
+                        .grad = state.slot->grad,
+                        .state = state.state,
+                        .step = number,
+                        .grad_scale = scale},
+                       options[state.group]);
     tensor::poll(context);
   }
   schedule_->advance();

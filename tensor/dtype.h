@@ -31,6 +31,12 @@ constexpr bool is_floating(DType dtype) {
   return dtype <= DType::kBF16;
 }
 
+// What the CPU computes in for elements of a floating dtype, and what sums and other numbers of few
+// elements are kept in: f32 for those of 16 bits, else the dtype itself.
+constexpr DType compute_dtype(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 ? DType::kF32 : dtype;
+}
+
 // Short name: "f64", "f32", "f16", "bf16", "i64", "i32", "i16", "u8", "i8", "bool".
 constexpr std::string_view name_of(DType dtype) {
   constexpr std::string_view kNames[kNumDTypes] = {"f64", "f32", "f16", "bf16", "i64",

@@ -62,6 +62,14 @@ Backward::Target Backward::target(int input) {
   return {slot->grad, !std::exchange(slot->empty, false)};
 }
 
+DType Backward::grad_dtype(int input) const {
+  const std::int32_t value = value_of(input);
+  if (value < 0) return grad().dtype();
+  const Tape::Value& wanted = tape_.values_[static_cast<std::size_t>(value)];
+  const DType wide = compute_dtype(wanted.dtype);
+  return wanted.slot != nullptr && wanted.slot->grad.dtype() == wide ? wide : wanted.dtype;
+}
+
 bool Backward::has_target(int input, DType dtype) const {
   const std::int32_t value = value_of(input);
   if (value < 0 || tape_.pass_ == Tape::Pass::kInput) return false;

@@ -22,7 +22,7 @@ namespace penstock::tensor {
 
 // The gradient accumulator of one use of one weight. Owned by the model; it outlives the tape.
 struct GradSlot {
-  Tensor grad;        // shape of the weight; its own dtype
+  Tensor grad;        // shape of the weight; a floating dtype, such as f32 beside a bf16 weight
   bool empty = true;  // nothing added since the last optimizer step: the next add overwrites
 };
 
@@ -52,6 +52,9 @@ class Backward {
     bool accumulate;
   };
   Target target(int input);
+  // The dtype in which the gradient of an input is best given: the input's own; f32 for a weight of
+  // 16 bits whose accumulator is f32. Of an input that needs none, that of grad().
+  DType grad_dtype(int input) const;
   // Whether target(input) may be written now by a kernel that computes in dtype; else use set().
   bool has_target(int input, DType dtype) const;
 

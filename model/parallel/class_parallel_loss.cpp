@@ -56,7 +56,7 @@ Row join(std::span<const double> all, std::size_t row, std::size_t ranks) {
 }
 
 struct Joined {
-  Tensor log_sum;  // of each row, over all classes; of the logits' dtype
+  Tensor log_sum;  // of each row, over all classes, as tensor::class_grads takes it
   double loss = 0.0;
   std::int64_t count = 0;  // rows that are not ignored
 };
@@ -85,7 +85,7 @@ Joined run(Context& context, const Tensor& logits, const Tensor& targets,
     }
     if (joined.count > 0) joined.loss = total / static_cast<double>(joined.count);
   }
-  joined.log_sum = tensor::cast(context, log_sum, logits.dtype());
+  joined.log_sum = tensor::cast(context, log_sum, tensor::compute_dtype(logits.dtype()));
   return joined;
 }
 
@@ -94,7 +94,7 @@ Joined run(Context& context, const Tensor& logits, const Tensor& targets,
 Tensor class_parallel_cross_entropy(Context& context, const Tensor& logits, const Tensor& targets,
                                     std::int64_t ignore_index) {
   const Joined joined = run(context, logits, targets, ignore_index);
-  Tensor loss = Tensor::empty(context, {}, logits.dtype());
+  Tensor loss = Tensor::empty(context, {}, tensor::compute_dtype(logits.dtype()));
   tensor::fill(context, loss, joined.loss);
   if (tensor::Recorder node =
           tensor::record(context, "class_parallel_cross_entropy", {&logits}, {&loss})) {

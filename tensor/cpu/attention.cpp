@@ -11,7 +11,9 @@
 #include <memory>
 
 #include "tensor/cpu/attention_data.h"
+#include "tensor/cpu/attention_slice.h"
 #include "tensor/cpu/gemm.h"
+#include "tensor/cpu/staged.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
 
@@ -328,13 +330,19 @@ void attention(const Context& context, const AttentionShape& shape, const Tensor
   constexpr std::int64_t kChunk = 256;  // queries that one thread takes at a time
   const std::int64_t chunks = (s.tokens + kChunk - 1) / kChunk;
   for_cpu_dtype("attention", qkv.dtype(), [&]<class T>(T) {
-    const AttentionData<T> p = {context,           s,       qkv.data<T>(), out.data<T>(),
-                                log_sum.data<T>(), nullptr, nullptr};
+    auto* sums = log_sum.data<Compute<T>>();
+    const auto run = [](const auto& p, const AttentionTask& task) { run_forward(p, task); };
     parallel_for(context, s.batch * s.kv_heads * chunks, [&](std::int64_t index) {
       const std::int64_t begin = index % chunks * kChunk;
       const std::int64_t pair = index / chunks;
-      run_forward(
-          p, {pair / s.kv_heads, pair % s.kv_heads, begin, std::min(begin + kChunk, s.tokens)});
+      const AttentionTask task = {pair / s.kv_heads, pair % s.kv_heads, begin,
+                                  std::min(begin + kChunk, s.tokens)};
+      if constexpr (kIsHalf<T>) {
+        AttentionSlice<T>(context, s, task).forward(qkv.data<T>(), out.data<T>(), sums, run);
+      } else {
+        run(AttentionData<T>{context, s, qkv.data<T>(), out.data<T>(), sums, nullptr, nullptr},
+            task);
+      }
     });
   });
 }
@@ -345,11 +353,18 @@ void attention_grad(const Context& context, const AttentionShape& shape, const T
   if (out.numel() == 0) return;
   const AttentionSizes s = sizes_of(shape, qkv, log_sum);
   for_cpu_dtype("attention", qkv.dtype(), [&]<class T>(T) {
-    const AttentionData<T> p = {
-        context,        s, qkv.data<T>(), out.data<T>(), log_sum.data<T>(), d_out.data<T>(),
-        d_qkv.data<T>()};
+    auto* sums = log_sum.data<Compute<T>>();
+    const auto run = [](const auto& p, const AttentionTask& task) { run_backward(p, task); };
     parallel_for(context, s.batch * s.kv_heads, [&](std::int64_t pair) {
-      run_backward(p, {pair / s.kv_heads, pair % s.kv_heads, 0, s.tokens});
+      const AttentionTask task = {pair / s.kv_heads, pair % s.kv_heads, 0, s.tokens};
+      if constexpr (kIsHalf<T>) {
+        AttentionSlice<T>(context, s, task)
+            .backward(d_out.data<T>(), qkv.data<T>(), out.data<T>(), sums, d_qkv.data<T>(), run);
+      } else {
+        run(AttentionData<T>{context, s, qkv.data<T>(), out.data<T>(), sums, d_out.data<T>(),
+                             d_qkv.data<T>()},
+            task);
+      }
     });
   });
 }

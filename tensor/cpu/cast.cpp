@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "tensor/cpu/half.h"
 #include "tensor/half.h"
 #include "tensor/parallel.h"
 
@@ -55,7 +56,7 @@ double to_double_odd(std::int64_t value) {
 
 // What is left to convert is float, double or an integer.
 template <class From>
-auto widen(From value) {
+auto exact(From value) {
   if constexpr (kIsHalf<From>) {
     return to_float(value);
   } else if constexpr (std::is_same_v<From, BoolByte>) {
@@ -93,7 +94,7 @@ To saturate(From value) {
 }
 
 template <class To, class From>
-To narrow(From value) {
+To round_to(From value) {
   if constexpr (std::is_same_v<To, F16>) {
     return to_f16(nearest_for_half(value));
   } else if constexpr (std::is_same_v<To, BF16>) {
@@ -111,7 +112,13 @@ template <class From, class To>
 void convert_range(const std::byte* x, std::byte* out, std::size_t n) {
   const auto* from = reinterpret_cast<const From*>(x);
   auto* to = reinterpret_cast<To*>(out);
-  for (std::size_t i = 0; i < n; ++i) to[i] = narrow<To>(widen(from[i]));
+  if constexpr (kIsHalf<From> && std::is_same_v<To, float>) {
+    cpu::widen(from, to, n);
+  } else if constexpr (std::is_same_v<From, float> && kIsHalf<To>) {
+    cpu::narrow(from, to, n);
+  } else {
+    for (std::size_t i = 0; i < n; ++i) to[i] = round_to<To>(exact(from[i]));
+  }
 }
 
 using Convert = void (*)(const std::byte*, std::byte*, std::size_t);

@@ -6,12 +6,16 @@
 // A panel's columns are the elements of some lines (rows of y, counted over all images); its rows
 // are the taps (places in the kernel) of some channels. Chunks are cut by the shapes alone and own
 // what they write, and what one chunk adds up it adds in order, so no result depends on threads.
+// Elements of 16 bits become floats beforehand, as each is read many times over.
 #include "tensor/cpu/conv.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 
+#include "tensor/cpu/fill.h"
 #include "tensor/cpu/gemm.h"
+#include "tensor/cpu/staged.h"
 #include "tensor/cpu/workspace.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
@@ -246,8 +250,14 @@ double sum(const T* values, std::int64_t count) {
 void conv2d(const Context& context, const ConvShape& shape, const Tensor& x, const Tensor& weight,
             const Tensor& bias, const Tensor& y) {
   for_cpu_dtype("conv2d", y.dtype(), [&]<class T>(T) {
-    const T* start = bias.defined() ? bias.data<T>() : nullptr;
-    compute<T>(context, shape, x.data<T>(), weight.data<T>(), start, y.data<T>());
+    const Staged<T> image(context, x);
+    const Staged<T> filters(context, weight);
+    std::optional<Staged<T>> start;
+    if (bias.defined()) start.emplace(context, bias);
+    const StagedResult<T> result(context, y, /*keep=*/false);
+    compute<Compute<T>>(context, shape, image.data(), filters.data(),
+                        start ? start->data() : nullptr, result.data());
+    result.store();
   });
 }
 
@@ -258,27 +268,41 @@ void conv2d_input(const Context& context, const ConvShape& shape, const Tensor& 
   const std::int64_t channel_step = channels_per_chunk(shape);
   const std::int64_t channel_chunks = ceil_div(shape.channels, channel_step);
   const std::int64_t chunks = ceil_div(shape.images, image_step) * channel_chunks;
-  for_cpu_dtype("conv2d", d_x.dtype(), [&]<class T>(T) {
-    parallel_for(context, chunks, [&](std::int64_t chunk) {
-      const std::int64_t image = chunk / channel_chunks * image_step;
-      const std::int64_t channel = chunk % channel_chunks * channel_step;
-      compute_input<T>(context, shape, d_y.data<T>(), weight.data<T>(), accumulate,
-                       {image, std::min(image + image_step, shape.images)},
-                       {channel, std::min(channel + channel_step, shape.channels)}, d_x.data<T>());
+  for_cpu_dtype("conv2d", d_y.dtype(), [&]<class T>(T) {
+    const Staged<T> gradient(context, d_y);
+    const Staged<T> filters(context, weight);
+    for_result_dtype<T>(d_x, [&]<class Out>(Out) {
+      const StagedResult<Out> result(context, d_x, accumulate);
+      parallel_for(context, chunks, [&](std::int64_t chunk) {
+        const std::int64_t image = chunk / channel_chunks * image_step;
+        const std::int64_t channel = chunk % channel_chunks * channel_step;
+        compute_input<Compute<T>>(context, shape, gradient.data(), filters.data(), accumulate,
+                                  {image, std::min(image + image_step, shape.images)},
+                                  {channel, std::min(channel + channel_step, shape.channels)},
+                                  result.data());
+      });
+      result.store();
     });
   });
 }
 
 void conv2d_weight(const Context& context, const ConvShape& shape, const Tensor& d_y,
                    const Tensor& x, bool accumulate, const Tensor& d_weight) {
-  for_cpu_dtype("conv2d", d_weight.dtype(), [&]<class T>(T) {
-    if (shape.images == 0) {
-      if (!accumulate) std::ranges::fill(d_weight.span<T>(), T(0));
-      return;
-    }
-    parallel_chunks(context, shape.channels, channels_per_chunk(shape), [&](auto begin, auto end) {
-      compute_weight<T>(context, shape, d_y.data<T>(), x.data<T>(), accumulate, {begin, end},
-                        d_weight.data<T>());
+  if (shape.images == 0) {
+    if (!accumulate) fill(context, d_weight, 0);
+    return;
+  }
+  for_cpu_dtype("conv2d", d_y.dtype(), [&]<class T>(T) {
+    const Staged<T> gradient(context, d_y);
+    const Staged<T> image(context, x);
+    for_result_dtype<T>(d_weight, [&]<class Out>(Out) {
+      const StagedResult<Out> result(context, d_weight, accumulate);
+      parallel_chunks(context, shape.channels, channels_per_chunk(shape),
+                      [&](std::int64_t begin, std::int64_t end) {
+                        compute_weight<Compute<T>>(context, shape, gradient.data(), image.data(),
+                                                   accumulate, {begin, end}, result.data());
+                      });
+      result.store();
     });
   });
 }
@@ -289,17 +313,20 @@ void conv2d_bias(const Context& context, const ConvShape& shape, const Tensor& d
   const std::int64_t plane = shape.out.height * shape.out.width;
   const std::int64_t step =
       std::max<std::int64_t>(kChunk / std::max<std::int64_t>(shape.images * plane, 1), 1);
-  for_cpu_dtype("conv2d", d_bias.dtype(), [&]<class T>(T) {
-    const T* from = d_y.data<T>();
-    T* to = d_bias.data<T>();
-    parallel_chunks(context, shape.filters, step, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t filter = begin; filter < end; ++filter) {
-        double total = accumulate ? static_cast<double>(to[filter]) : 0.0;
-        for (std::int64_t image = 0; image < shape.images; ++image) {
-          total += sum(from + (image * shape.filters + filter) * plane, plane);
+  for_cpu_dtype("conv2d", d_y.dtype(), [&]<class T>(T) {
+    const Staged<T> gradient(context, d_y);
+    for_result_dtype<T>(d_bias, [&]<class Out>(Out) {
+      const StagedResult<Out> result(context, d_bias, accumulate);
+      parallel_chunks(context, shape.filters, step, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t filter = begin; filter < end; ++filter) {
+          double total = accumulate ? static_cast<double>(result.data()[filter]) : 0.0;
+          for (std::int64_t image = 0; image < shape.images; ++image) {
+            total += sum(gradient.data() + (image * shape.filters + filter) * plane, plane);
+          }
+          result.data()[filter] = static_cast<Compute<T>>(total);
         }
-        to[filter] = static_cast<T>(total);
-      }
+      });
+      result.store();
     });
   });
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/cpu/staged.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
 
@@ -160,20 +161,23 @@ std::int64_t softmax_cross_entropy(const Context& context, const Tensor& logits,
   std::vector<double> partial(static_cast<std::size_t>((rows + chunk - 1) / chunk));
   for_cpu_dtype(kName, logits.dtype(), [&]<class T>(T) {
     const T* x = logits.data<T>();
-    T* sums = log_sum.data<T>();
+    Compute<T>* sums = log_sum.data<Compute<T>>();
     parallel_chunks(context, rows, chunk, [&](std::int64_t begin, std::int64_t end) {
+      const StageBuffer<T> buffer(context, classes);
       double& total = partial[static_cast<std::size_t>(begin / chunk)];
       for (std::int64_t row = begin; row < end; ++row) {
         sums[row] = 0;
         if (target.ignored(row)) continue;
-        const T* from = x + row * classes;
-        const double sum = run_log_sum(from, static_cast<std::size_t>(classes));
-        sums[row] = static_cast<T>(sum);
+        const auto size = static_cast<std::size_t>(classes);
+        const Compute<T>* from = stage(x + row * classes, buffer.data(), size);
+        const double sum = run_log_sum(from, size);
+        sums[row] = static_cast<Compute<T>>(sum);
         total += sum - static_cast<double>(from[target[row]]);
       }
     });
     const double total = std::accumulate(partial.begin(), partial.end(), 0.0);
-    *loss.data<T>() = count == 0 ? T(0) : static_cast<T>(total / static_cast<double>(count));
+    using C = Compute<T>;
+    *loss.data<C>() = count == 0 ? C(0) : static_cast<C>(total / static_cast<double>(count));
   });
   return count;
 }
@@ -188,10 +192,12 @@ void class_sums(const Context& context, const Tensor& logits, const Tensor& targ
   for_cpu_dtype(kName, logits.dtype(), [&]<class T>(T) {
     const T* x = logits.data<T>();
     const auto run = [&](std::int64_t begin, std::int64_t end) {
+      const StageBuffer<T> buffer(context, classes);
       for (std::int64_t row = begin; row < end; ++row) {
         to[2 * row] = to[2 * row + 1] = 0.0;
         if (target.ignored(row)) continue;
-        const T* from = x + row * classes;
+        const Compute<T>* from =
+            stage(x + row * classes, buffer.data(), static_cast<std::size_t>(classes));
         to[2 * row] = run_log_sum(from, static_cast<std::size_t>(classes));
         const std::int64_t own = target[row] - part.first;
         if (own >= 0 && own < classes) to[2 * row + 1] = static_cast<double>(from[own]);
@@ -208,21 +214,25 @@ void softmax_cross_entropy_grad(const Context& context, const Tensor& logits, co
   const std::int64_t classes = logits.dim(-1);
   for_cpu_dtype(kName, logits.dtype(), [&]<class T>(T) {
     const T* x = logits.data<T>();
-    const T* sums = log_sum.data<T>();
+    const Compute<T>* sums = log_sum.data<Compute<T>>();
     T* to = out.data<T>();
-    const auto scale = static_cast<T>(factor);
+    const auto scale = static_cast<Compute<T>>(factor);
+    const auto size = static_cast<std::size_t>(classes);
     parallel_chunks(context, targets.numel(), rows_per_chunk(classes),
                     [&](std::int64_t begin, std::int64_t end) {
+                      const StageBuffer<T> buffer(context, classes);
                       for (std::int64_t row = begin; row < end; ++row) {
                         T* row_out = to + row * classes;
                         if (target.ignored(row)) {
-                          std::fill_n(row_out, classes, T(0));
+                          std::fill_n(row_out, classes, T());
                           continue;
                         }
-                        run_grad(x + row * classes, static_cast<std::size_t>(classes), sums[row],
-                                 scale, row_out);
+                        const Compute<T>* from = stage(x + row * classes, buffer.data(), size);
+                        Compute<T>* grad = stage_result(row_out, buffer.data());
+                        run_grad(from, size, sums[row], scale, grad);
                         const std::int64_t own = target[row] - first;
-                        if (own >= 0 && own < classes) row_out[own] -= scale;
+                        if (own >= 0 && own < classes) grad[own] -= scale;
+                        unstage(grad, row_out, size);
                       }
                     });
   });

@@ -1,5 +1,5 @@
-// CPU kernels of the softmax cross-entropy. Callers have checked shapes and the targets' dtype;
-// logits other than f32 and f64 throw Unsupported.
+// CPU kernels of the softmax cross-entropy. Callers have checked shapes and dtypes: log_sum and the
+// loss have the logits', or f32 for 16 bits.
 #pragma once
 
 #include <cstdint>

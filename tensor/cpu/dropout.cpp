@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/cpu/staged.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
 #include "tensor/random.h"
@@ -116,17 +117,22 @@ void dropout(const Context& context, const Tensor& x, double p, const RandomKey&
   const std::int64_t parts = (row + kChunk - 1) / kChunk;
   const std::int64_t rows = std::max<std::int64_t>(1, kChunk / row);  // of short rows, per task
   for_cpu_dtype("dropout", x.dtype(), [&]<class T>(T) {
-    const T factor = static_cast<T>(1.0 / (1.0 - p));
+    const auto factor = static_cast<Compute<T>>(1.0 / (1.0 - p));
     const T* from = x.data<T>();
     T* to = out.data<T>();
     parallel_chunks(context, ids.numel() * parts, rows, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t task = first; task < last; ++task) {
         const std::int64_t r = task / parts;
         const std::int64_t begin = task % parts * kChunk;
-        run_drop(key, static_cast<std::uint64_t>(samples[r]), threshold, factor,
-                 from + r * row + begin, to + r * row + begin,
-                 static_cast<std::size_t>(first_element + begin),
-                 static_cast<std::size_t>(std::min(kChunk, row - begin)));
+        auto number = static_cast<std::size_t>(first_element + begin);  // in the row
+        in_blocks(
+            static_cast<std::size_t>(std::min(kChunk, row - begin)),
+            [&](std::size_t n, auto* kept, const auto* all) {
+              run_drop(key, static_cast<std::uint64_t>(samples[r]), threshold, factor, all, kept,
+                       number, n);
+              number += n;
+            },
+            to + r * row + begin, from + r * row + begin);
       }
     });
   });

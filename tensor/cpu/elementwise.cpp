@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tensor/cpu/cast.h"
+#include "tensor/cpu/staged.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
 
@@ -207,7 +208,10 @@ void unary(const Context& context, const char* op, UnaryKind kind, const Tensor&
     const T* from = x.data<T>();
     T* to = out.data<T>();
     parallel_chunks(context, x.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      run_unary(kind, from + begin, to + begin, static_cast<std::size_t>(end - begin));
+      in_blocks(
+          static_cast<std::size_t>(end - begin),
+          [kind](std::size_t n, auto* y, const auto* a) { run_unary(kind, a, y, n); }, to + begin,
+          from + begin);
     });
   });
 }
@@ -215,18 +219,25 @@ void unary(const Context& context, const char* op, UnaryKind kind, const Tensor&
 void binary(const Context& context, const char* op, BinaryKind kind, const Tensor& a,
             const Tensor& b, const Tensor& out) {
   if (a.numel() == 0) return;
+  const auto both = [kind](std::size_t n, auto* y, const auto* u, const auto* v) {
+    run_binary(kind, u, v, y, n);
+  };
   for_cpu_dtype(op, a.dtype(), [&]<class T>(T) {
     const T* left = a.data<T>();
     const T* right = b.data<T>();
     T* to = out.data<T>();
     const std::int64_t period = b.numel();
     if (period == a.numel() || period == 1) {
+      const Compute<T> value = load_one(right);
+      const auto with_value = [kind, value](std::size_t n, auto* y, const auto* u) {
+        run_value(kind, u, value, y, n);
+      };
       parallel_chunks(context, a.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
         const auto n = static_cast<std::size_t>(end - begin);
         if (period == 1) {
-          run_value(kind, left + begin, *right, to + begin, n);
+          in_blocks(n, with_value, to + begin, left + begin);
         } else {
-          run_binary(kind, left + begin, right + begin, to + begin, n);
+          in_blocks(n, both, to + begin, left + begin, right + begin);
         }
       });
       return;
@@ -234,7 +245,7 @@ void binary(const Context& context, const char* op, BinaryKind kind, const Tenso
     const std::int64_t rows = std::max<std::int64_t>(1, kChunk / period);
     parallel_chunks(context, a.numel() / period, rows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin * period; i < end * period; i += period) {
-        run_binary(kind, left + i, right, to + i, static_cast<std::size_t>(period));
+        in_blocks(static_cast<std::size_t>(period), both, to + i, left + i, right);
       }
     });
   });
@@ -245,9 +256,12 @@ void scale(const Context& context, const char* op, const Tensor& x, double facto
   for_cpu_dtype(op, x.dtype(), [&]<class T>(T) {
     const T* from = x.data<T>();
     T* to = out.data<T>();
+    const auto times = [value = static_cast<Compute<T>>(factor)](std::size_t n, auto* y,
+                                                                 const auto* u) {
+      run_value(BinaryKind::kMul, u, value, y, n);
+    };
     parallel_chunks(context, x.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      run_value(BinaryKind::kMul, from + begin, static_cast<T>(factor), to + begin,
-                static_cast<std::size_t>(end - begin));
+      in_blocks(static_cast<std::size_t>(end - begin), times, to + begin, from + begin);
     });
   });
 }
@@ -258,9 +272,13 @@ void scaled_difference(const Context& context, const char* op, const Tensor& a, 
     const T* left = a.data<T>();
     const T* right = b.data<T>();
     T* to = out.data<T>();
+    const auto difference = [value = static_cast<Compute<T>>(factor)](
+                                std::size_t n, auto* y, const auto* u, const auto* v) {
+      run_difference(u, v, value, y, n);
+    };
     parallel_chunks(context, a.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      run_difference(left + begin, right + begin, static_cast<T>(factor), to + begin,
-                     static_cast<std::size_t>(end - begin));
+      in_blocks(static_cast<std::size_t>(end - begin), difference, to + begin, left + begin,
+                right + begin);
     });
   });
 }
@@ -287,7 +305,8 @@ void repeat(const Context& context, const char* op, const Tensor& x, const Tenso
 }
 
 void store(const char* op, const Tensor& out, double value) {
-  for_cpu_dtype(op, out.dtype(), [&]<class T>(T) { *out.data<T>() = static_cast<T>(value); });
+  for_cpu_dtype(op, out.dtype(),
+                [&]<class T>(T) { store_one(static_cast<Compute<T>>(value), out.data<T>()); });
 }
 
 void add_into(const Context& context, const Tensor& accumulator, const Tensor& value,
@@ -297,14 +316,17 @@ void add_into(const Context& context, const Tensor& accumulator, const Tensor& v
     return binary(context, "add_into", BinaryKind::kAdd, accumulator, value, accumulator);
   }
   for_cpu_dtype("add_into", accumulator.dtype(), [&]<class T>(T) {
-    constexpr std::int64_t kBlock = 512;
+    constexpr std::int64_t kBlock = 1024;
     T* sum = accumulator.data<T>();
     parallel_chunks(context, value.numel(), kBlock, [&](std::int64_t begin, std::int64_t end) {
-      T converted[kBlock];
+      Compute<T> converted[kBlock];
       const auto n = static_cast<std::size_t>(end - begin);
       convert(value.dtype(), value.raw() + static_cast<std::size_t>(begin) * size_of(value.dtype()),
-              accumulator.dtype(), reinterpret_cast<std::byte*>(converted), n);
-      run_binary(BinaryKind::kAdd, sum + begin, converted, sum + begin, n);
+              dtype_of<Compute<T>>(), reinterpret_cast<std::byte*>(converted), n);
+      const auto add = [](std::size_t size, auto* y, const auto* u, const auto* v) {
+        run_binary(BinaryKind::kAdd, u, v, y, size);
+      };
+      in_blocks(n, add, sum + begin, sum + begin, converted);
     });
   });
 }

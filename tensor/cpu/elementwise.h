@@ -1,5 +1,4 @@
-// CPU kernels of the elementwise operations, f32 and f64 unless said otherwise. Callers have
-// checked shapes and dtypes.
+// CPU kernels of the elementwise operations. Callers have checked shapes and dtypes.
 #pragma once
 
 #include "tensor/context.h"

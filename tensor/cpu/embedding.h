@@ -18,7 +18,7 @@ void gather_rows(const Context& context, const Tensor& ids, const Tensor& table,
                  const Tensor& out);
 
 // grad[ids[i] − first] += rows[i] in the order of i, where grad has such a row, after zeroing grad
-// unless `accumulate`; f32 or f64.
+// unless `accumulate`. grad has the dtype of the rows, or f32 for rows of 16 bits.
 void scatter_rows(const Context& context, const char* op, const Tensor& ids, const Tensor& rows,
                   std::int64_t first, const Tensor& grad, bool accumulate);
 

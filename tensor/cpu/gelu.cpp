@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/cpu/staged.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
 
@@ -111,7 +112,10 @@ void gelu(const Context& context, const Tensor& x, const Tensor& y) {
     const T* from = x.data<T>();
     T* to = y.data<T>();
     parallel_chunks(context, x.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      run_gelu(from + begin, to + begin, static_cast<std::size_t>(end - begin));
+      in_blocks(
+          static_cast<std::size_t>(end - begin),
+          [](std::size_t n, auto* out, const auto* in) { run_gelu(in, out, n); }, to + begin,
+          from + begin);
     });
   });
 }
@@ -122,8 +126,12 @@ void gelu_grad(const Context& context, const Tensor& g, const Tensor& x, const T
     const T* from = x.data<T>();
     T* to = out.data<T>();
     parallel_chunks(context, x.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
-      run_gelu_grad(gradient + begin, from + begin, to + begin,
-                    static_cast<std::size_t>(end - begin));
+      in_blocks(
+          static_cast<std::size_t>(end - begin),
+          [](std::size_t n, auto* result, const auto* dy, const auto* in) {
+            run_gelu_grad(dy, in, result, n);
+          },
+          to + begin, gradient + begin, from + begin);
     });
   });
 }

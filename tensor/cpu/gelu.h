@@ -1,5 +1,4 @@
-// CPU kernels of GELU in its tanh form. Callers have checked shapes; dtypes other than f32 and f64
-// throw Unsupported.
+// CPU kernels of GELU in its tanh form. Callers have checked shapes and dtypes.
 #pragma once
 
 #include "tensor/context.h"

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "tensor/cpu/norm_data.h"
+#include "tensor/cpu/staged.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
 
@@ -57,16 +59,22 @@ HWY_INLINE void normalize_rows(const NormForward<T>& p, std::size_t begin, std::
   for (std::size_t row = begin; row < end; ++row) {
     const T* x = p.x + row * cols;
     T* y = p.y + row * cols;
-    const T mean =
-        sum_vectors<T>(cols, [x](auto d, std::size_t i) HWY_ATTR { return hn::LoadU(d, x + i); }) /
-        divisor;
+    const auto load = [x](auto d, std::size_t i) HWY_ATTR { return hn::LoadU(d, x + i); };
+    const T mean = p.mean == nullptr ? T(0) : sum_vectors<T>(cols, load) / divisor;
     const T squares = sum_vectors<T>(cols, [x, mean](auto d, std::size_t i) HWY_ATTR {
       const auto centred = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));
       return hn::Mul(centred, centred);
     });
     const T scale = static_cast<T>(1 / std::sqrt(static_cast<double>(squares / divisor) + epsilon));
-    p.mean[row] = mean;
     p.scale[row] = scale;
+    if (p.mean == nullptr) {
+      for_vectors<T>(cols, [&](auto d, std::size_t i) HWY_ATTR {
+        const auto normal = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, scale));
+        hn::StoreU(hn::Mul(normal, hn::LoadU(d, p.gamma + i)), d, y + i);
+      });
+      continue;
+    }
+    p.mean[row] = mean;
     for_vectors<T>(cols, [&](auto d, std::size_t i) HWY_ATTR {
       const auto centred = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));
       const auto normal = hn::Mul(centred, hn::Set(d, scale));
@@ -81,7 +89,8 @@ HWY_INLINE void input_grad_row(const NormBackward<T>& p, std::size_t row, std::s
   const T* dy = p.dy + row * cols;
   const T* x = p.x + row * cols;
   T* dx = p.dx + row * cols;
-  const T mean = p.mean[row];
+  const bool centred_rows = p.mean != nullptr;
+  const T mean = centred_rows ? p.mean[row] : T(0);
   const T scale = p.scale[row];
   const auto g = [&](auto d, std::size_t i)
                      HWY_ATTR { return hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, p.gamma + i)); };
@@ -89,7 +98,7 @@ HWY_INLINE void input_grad_row(const NormBackward<T>& p, std::size_t row, std::s
     return hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), hn::Set(d, scale));
   };
   const T divisor = static_cast<T>(cols);
-  const T mean_g = sum_vectors<T>(cols, g) / divisor;
+  const T mean_g = centred_rows ? sum_vectors<T>(cols, g) / divisor : T(0);
   const T mean_gn = sum_vectors<T>(cols, [&](auto d, std::size_t i)
                                              HWY_ATTR { return hn::Mul(g(d, i), normal(d, i)); }) /
                     divisor;
@@ -100,17 +109,25 @@ HWY_INLINE void input_grad_row(const NormBackward<T>& p, std::size_t row, std::s
   });
 }
 
-// Adds a row's dy · n to dgamma and its dy to dbeta.
+// Adds a row's dy · n to dgamma and, with a dbeta, its dy to that.
 template <class T>
 HWY_INLINE void weight_grad_row(const NormBackward<T>& p, std::size_t row, std::size_t cols) {
   const T* dy = p.dy + row * cols;
   const T* x = p.x + row * cols;
-  for_vectors<T>(cols, [&](auto d, std::size_t i) HWY_ATTR {
+  const T mean = p.mean != nullptr ? p.mean[row] : T(0);
+  const auto add_gamma = [&](auto d, std::size_t i) HWY_ATTR {
     const auto gradient = hn::LoadU(d, dy + i);
-    const auto centred = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, p.mean[row]));
+    const auto centred = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean));
     const auto normal = hn::Mul(centred, hn::Set(d, p.scale[row]));
     hn::StoreU(hn::MulAdd(gradient, normal, hn::LoadU(d, p.dgamma + i)), d, p.dgamma + i);
-    hn::StoreU(hn::Add(gradient, hn::LoadU(d, p.dbeta + i)), d, p.dbeta + i);
+    return gradient;
+  };
+  if (p.dbeta == nullptr) {
+    for_vectors<T>(cols, [&](auto d, std::size_t i) HWY_ATTR { add_gamma(d, i); });
+    return;
+  }
+  for_vectors<T>(cols, [&](auto d, std::size_t i) HWY_ATTR {
+    hn::StoreU(hn::Add(add_gamma(d, i), hn::LoadU(d, p.dbeta + i)), d, p.dbeta + i);
   });
 }
 
@@ -178,6 +195,73 @@ T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
+template <class T>
+T* at_row(T* statistics, std::int64_t row) {
+  return statistics == nullptr ? nullptr : statistics + row;
+}
+
+// Rows of 16-bit elements that are converted at a time.
+std::int64_t rows_per_stage(std::int64_t cols) {
+  return std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(kStage) / std::max<std::int64_t>(cols, 1));
+}
+
+// Rows [begin, end) of x to y; p has the statistics and the weights of all.
+template <class T>
+void normalize(const Context& context, const T* x, T* y, NormForward<Compute<T>> p,
+               std::int64_t begin, std::int64_t end, std::int64_t cols, double epsilon) {
+  if constexpr (kIsHalf<T>) {
+    const std::int64_t step = rows_per_stage(cols);
+    const Workspace<float> floats(context, step * cols);
+    for (std::int64_t row = begin; row < end; row += step) {
+      const std::int64_t rows = std::min(step, end - row);
+      const auto size = static_cast<std::size_t>(rows * cols);
+      const NormForward<float> part = {stage(x + row * cols, floats.data(), size),
+                                       p.gamma,
+                                       p.beta,
+                                       floats.data(),
+                                       at_row(p.mean, row),
+                                       p.scale + row};
+      run_normalize(part, 0, static_cast<std::size_t>(rows), static_cast<std::size_t>(cols),
+                    epsilon);
+      unstage(part.y, y + row * cols, size);
+    }
+  } else {
+    p.x = x;
+    p.y = y;
+    run_normalize(p, static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
+                  static_cast<std::size_t>(cols), epsilon);
+  }
+}
+
+// Gradients of rows [begin, end); p has the statistics, the weights and the sums of this chunk.
+template <class T>
+void grads(const Context& context, const T* dy, const T* x, T* dx, NormBackward<Compute<T>> p,
+           std::int64_t begin, std::int64_t end, std::int64_t cols) {
+  if constexpr (kIsHalf<T>) {
+    const std::int64_t step = rows_per_stage(cols);
+    const Workspace<float> floats(context, 2 * step * cols);
+    for (std::int64_t row = begin; row < end; row += step) {
+      const std::int64_t rows = std::min(step, end - row);
+      const auto size = static_cast<std::size_t>(rows * cols);
+      NormBackward<float> part = p;
+      part.dy = stage(dy + row * cols, floats.data(), size);
+      part.x = stage(x + row * cols, floats.data() + step * cols, size);
+      part.mean = at_row(p.mean, row);
+      part.scale = p.scale + row;
+      part.dx = dx == nullptr ? nullptr : floats.data();
+      run_grads(part, 0, static_cast<std::size_t>(rows), static_cast<std::size_t>(cols));
+      if (dx != nullptr) unstage(part.dx, dx + row * cols, size);
+    }
+  } else {
+    p.dy = dy;
+    p.x = x;
+    p.dx = dx;
+    run_grads(p, static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
+              static_cast<std::size_t>(cols));
+  }
+}
+
 // One sum per column for each chunk of rows, then added up in the chunks' order: dgamma's columns,
 // then dbeta's.
 template <class T>
@@ -189,12 +273,12 @@ class ChunkSums {
   T* dgamma(std::int64_t chunk) { return sums_.get() + chunk * 2 * cols_; }
   T* dbeta(std::int64_t chunk) { return dgamma(chunk) + cols_; }
 
-  void total(T* dgamma_out, T* dbeta_out) {
-    std::fill_n(dgamma_out, cols_, T(0));
-    std::fill_n(dbeta_out, cols_, T(0));
+  // The totals of dgamma or dbeta.
+  void total(bool beta, T* out) {
+    std::fill_n(out, cols_, T(0));
     for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
-      for (std::int64_t i = 0; i < cols_; ++i) dgamma_out[i] += dgamma(chunk)[i];
-      for (std::int64_t i = 0; i < cols_; ++i) dbeta_out[i] += dbeta(chunk)[i];
+      const T* from = beta ? dbeta(chunk) : dgamma(chunk);
+      for (std::int64_t i = 0; i < cols_; ++i) out[i] += from[i];
     }
   }
 
@@ -203,44 +287,56 @@ class ChunkSums {
   std::unique_ptr<T[]> sums_;
 };
 
+template <class T>
+void store_sums(const Context& context, ChunkSums<Compute<T>>& sums, bool beta, const Tensor& out) {
+  if (!out.defined()) return;
+  for_result_dtype<T>(out, [&]<class Out>(Out) {
+    const StagedResult<Out> result(context, out, /*keep=*/false);
+    sums.total(beta, result.data());
+    result.store();
+  });
+}
+
 }  // namespace
 
 void layer_norm(const Context& context, const Tensor& x, const Tensor& gamma, const Tensor& beta,
                 double epsilon, const Tensor& y, const Tensor& mean, const Tensor& scale) {
   const std::int64_t cols = x.dim(-1);
   for_cpu_dtype("layer_norm", x.dtype(), [&]<class T>(T) {
-    const NormForward<T> p = {x.data<T>(), gamma.data<T>(), beta.data<T>(),
-                              y.data<T>(), mean.data<T>(),  scale.data<T>()};
-    parallel_chunks(
-        context, mean.numel(), rows_per_chunk(cols), [&](std::int64_t begin, std::int64_t end) {
-          run_normalize(p, static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
-                        static_cast<std::size_t>(cols), epsilon);
-        });
+    using C = Compute<T>;
+    const Staged<T> gammas(context, gamma);
+    std::optional<Staged<T>> betas;
+    if (beta.defined()) betas.emplace(context, beta);
+    const NormForward<C> p = {nullptr, gammas.data(),         betas ? betas->data() : nullptr,
+                              nullptr, data_or_null<C>(mean), scale.data<C>()};
+    parallel_chunks(context, scale.numel(), rows_per_chunk(cols),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      normalize(context, x.data<T>(), y.data<T>(), p, begin, end, cols, epsilon);
+                    });
   });
 }
 
 void layer_norm_grad(const Context& context, const Tensor& dy, const Tensor& x, const Tensor& gamma,
                      const Tensor& mean, const Tensor& scale, const Tensor& dx,
                      const Tensor& dgamma, const Tensor& dbeta) {
-  const std::int64_t rows = mean.numel();
+  const std::int64_t rows = scale.numel();
   const std::int64_t cols = x.dim(-1);
   const std::int64_t chunk = rows_per_chunk(cols);
   for_cpu_dtype("layer_norm", x.dtype(), [&]<class T>(T) {
+    using C = Compute<T>;
     const bool weights = dgamma.defined();
-    ChunkSums<T> sums(weights ? (rows + chunk - 1) / chunk : 0, cols);
-    const NormBackward<T> all = {dy.data<T>(),   x.data<T>(),     gamma.data<T>(),
-                                 mean.data<T>(), scale.data<T>(), data_or_null<T>(dx),
-                                 nullptr,        nullptr};
+    ChunkSums<C> sums(weights ? (rows + chunk - 1) / chunk : 0, cols);
+    const Staged<T> gammas(context, gamma);
+    const NormBackward<C> all = {nullptr,         nullptr, gammas.data(), data_or_null<C>(mean),
+                                 scale.data<C>(), nullptr, nullptr,       nullptr};
     parallel_chunks(context, rows, chunk, [&](std::int64_t begin, std::int64_t end) {
-      NormBackward<T> part = all;
-      if (weights) {
-        part.dgamma = sums.dgamma(begin / chunk);
-        part.dbeta = sums.dbeta(begin / chunk);
-      }
-      run_grads(part, static_cast<std::size_t>(begin), static_cast<std::size_t>(end),
-                static_cast<std::size_t>(cols));
+      NormBackward<C> part = all;
+      if (weights) part.dgamma = sums.dgamma(begin / chunk);
+      if (dbeta.defined()) part.dbeta = sums.dbeta(begin / chunk);
+      grads(context, dy.data<T>(), x.data<T>(), data_or_null<T>(dx), part, begin, end, cols);
     });
-    if (weights) sums.total(dgamma.data<T>(), dbeta.data<T>());
+    store_sums<T>(context, sums, /*beta=*/false, dgamma);
+    store_sums<T>(context, sums, /*beta=*/true, dbeta);
   });
 }
 

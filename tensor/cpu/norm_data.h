@@ -1,5 +1,5 @@
-// What the kernels of layer_norm work on, for norm.cpp alone. Rows are those of x, one behind the
-// other.
+// What the kernels of the norms work on, for norm.cpp alone. Rows are those of x, one behind the
+// other. With a null mean rows are not centred, and there is no beta.
 #pragma once
 
 namespace penstock::tensor::cpu {
@@ -22,7 +22,7 @@ struct NormBackward {
   const T* mean;
   const T* scale;
   T* dx;      // null: not wanted
-  T* dgamma;  // this chunk's sums, null: not wanted
+  T* dgamma;  // this chunk's sums; null: not wanted
   T* dbeta;
 };
 

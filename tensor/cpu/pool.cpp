@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "tensor/cpu/staged.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
 
@@ -87,12 +88,15 @@ void max_pool2d(const Context& context, const PoolShape& shape, const Tensor& x,
   const std::int64_t out = shape.out.height * shape.out.width;
   const std::vector<Column> columns = columns_of(shape);
   for_cpu_dtype("max_pool2d", x.dtype(), [&]<class T>(T) {
+    const Staged<T> images(context, x);
+    const StagedResult<T> result(context, y, /*keep=*/false);
     parallel_chunks(context, shape.planes, planes_per_chunk(shape), [&](auto begin, auto end) {
       for (std::int64_t plane = begin; plane < end; ++plane) {
-        pool_plane(shape, columns, x.data<T>() + plane * in, y.data<T>() + plane * out,
+        pool_plane(shape, columns, images.data() + plane * in, result.data() + plane * out,
                    origin.data<std::int32_t>() + plane * out);
       }
     });
+    result.store();
   });
 }
 
@@ -101,15 +105,19 @@ void max_pool2d_grad(const Context& context, const PoolShape& shape, const Tenso
   const std::int64_t in = shape.image.height * shape.image.width;
   const std::int64_t out = shape.out.height * shape.out.width;
   for_cpu_dtype("max_pool2d", d_x.dtype(), [&]<class T>(T) {
+    const Staged<T> gradient(context, d_y);
+    const StagedResult<T> result(context, d_x, /*keep=*/false);
     parallel_chunks(context, shape.planes, planes_per_chunk(shape), [&](auto begin, auto end) {
-      std::fill(d_x.data<T>() + begin * in, d_x.data<T>() + end * in, T(0));
+      Compute<T>* to = result.data();
+      std::fill(to + begin * in, to + end * in, Compute<T>(0));
       for (std::int64_t plane = begin; plane < end; ++plane) {
         const std::int32_t* from = origin.data<std::int32_t>() + plane * out;
         for (std::int64_t i = 0; i < out; ++i) {
-          d_x.data<T>()[plane * in + from[i]] += d_y.data<T>()[plane * out + i];
+          to[plane * in + from[i]] += gradient.data()[plane * out + i];
         }
       }
     });
+    result.store();
   });
 }
 

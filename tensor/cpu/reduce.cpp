@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "tensor/cpu/elementwise.h"
+#include "tensor/cpu/staged.h"
 #include "tensor/ops/check.h"
 #include "tensor/parallel.h"
 
@@ -161,6 +163,48 @@ void run_rows(const double* x, std::size_t rows, std::size_t columns, double* ou
 
 constexpr std::int64_t kChunk = 1 << 15;  // elements that one thread takes at a time
 
+// Of elements of 16 bits the sums of blocks are added in order.
+template <class T>
+double sum_of(SumKind kind, const T* a, const T* b, std::size_t n) {
+  if constexpr (kIsHalf<T>) {
+    float left[kStage];
+    float right[kStage];
+    double total = 0;
+    for (std::size_t i = 0; i < n; i += kStage) {
+      const std::size_t size = std::min(kStage, n - i);
+      const bool one = kind != SumKind::kSquaredDifferences;
+      const float* u = stage(a + i, left, size);
+      total += run_sum(kind, u, one ? u : stage(b + i, right, size), size);
+    }
+    return total;
+  } else {
+    return run_sum(kind, a, b, n);
+  }
+}
+
+template <class T>
+bool finite_all(const T* x, std::size_t n) {
+  if constexpr (kIsHalf<T>) {
+    float floats[kStage];
+    for (std::size_t i = 0; i < n; i += kStage) {
+      const std::size_t size = std::min(kStage, n - i);
+      if (!run_finite(stage(x + i, floats, size), size)) return false;
+    }
+    return true;
+  } else {
+    return run_finite(x, n);
+  }
+}
+
+// One chunk of rows.
+template <class T>
+void sum_chunk(const Context& context, const T* x, std::int64_t rows, std::int64_t columns,
+               Compute<T>* out) {
+  const StageBuffer<T> buffer(context, rows * columns);
+  run_rows(stage(x, buffer.data(), static_cast<std::size_t>(rows * columns)),
+           static_cast<std::size_t>(rows), static_cast<std::size_t>(columns), out);
+}
+
 }  // namespace
 
 double sum(const Context& context, const char* op, SumKind kind, const Tensor& a, const Tensor& b) {
@@ -171,17 +215,24 @@ double sum(const Context& context, const char* op, SumKind kind, const Tensor& a
     const T* left = a.data<T>();
     const T* right = b.data<T>();
     if (chunks <= 1) {
-      total = run_sum(kind, left, right, static_cast<std::size_t>(n));
+      total = sum_of(kind, left, right, static_cast<std::size_t>(n));
       return;
     }
     std::vector<double> partial(chunks);
     parallel_chunks(context, n, kChunk, [&](std::int64_t begin, std::int64_t end) {
       partial[static_cast<std::size_t>(begin / kChunk)] =
-          run_sum(kind, left + begin, right + begin, static_cast<std::size_t>(end - begin));
+          sum_of(kind, left + begin, right + begin, static_cast<std::size_t>(end - begin));
     });
     total = std::accumulate(partial.begin(), partial.end(), 0.0);
   });
   return total;
+}
+
+double sum_squares(const float* x, std::size_t n) {
+  return run_sum(SumKind::kSquares, x, x, n);
+}
+double sum_squares(const double* x, std::size_t n) {
+  return run_sum(SumKind::kSquares, x, x, n);
 }
 
 bool all_finite(const Context& context, const char* op, const Tensor& x) {
@@ -190,34 +241,40 @@ bool all_finite(const Context& context, const char* op, const Tensor& x) {
     const T* from = x.data<T>();
     parallel_chunks(context, x.numel(), kChunk, [&](std::int64_t begin, std::int64_t end) {
       if (!finite.load(std::memory_order_relaxed)) return;
-      if (!run_finite(from + begin, static_cast<std::size_t>(end - begin))) finite = false;
+      if (!finite_all(from + begin, static_cast<std::size_t>(end - begin))) finite = false;
     });
   });
   return finite;
 }
 
 void sum_to(const Context& context, const Tensor& x, const Tensor& out) {
-  const auto columns = static_cast<std::size_t>(out.numel());
+  const std::int64_t columns = out.numel();
+  if (columns == 1) {
+    return store("sum_to", out, sum(context, "sum_to", SumKind::kPlain, x, x));
+  }
+  // Sums of chunks of rows, then of those: x is read in order, and rounding errors do not grow
+  // with the number of rows.
+  const std::int64_t rows = columns == 0 ? 0 : x.numel() / columns;
+  const std::int64_t chunk =
+      std::max<std::int64_t>(64, kChunk / std::max<std::int64_t>(1, columns));
+  const std::int64_t chunks = (rows + chunk - 1) / chunk;
   for_cpu_dtype("sum_to", x.dtype(), [&]<class T>(T) {
     const T* from = x.data<T>();
-    T* to = out.data<T>();
-    if (columns == 1) {
-      *to = static_cast<T>(sum(context, "sum_to", SumKind::kPlain, x, x));
-      return;
-    }
-    // Sums of chunks of rows, then of those: x is read in order, and rounding errors do not grow
-    // with the number of rows.
-    const std::int64_t rows = columns == 0 ? 0 : x.numel() / out.numel();
-    const std::int64_t chunk =
-        std::max<std::int64_t>(64, (1 << 15) / std::max<std::int64_t>(1, out.numel()));
-    const std::int64_t chunks = (rows + chunk - 1) / chunk;
-    if (chunks <= 1) return run_rows(from, static_cast<std::size_t>(rows), columns, to);
-    std::vector<T> partial(static_cast<std::size_t>(chunks) * columns);
-    parallel_chunks(context, rows, chunk, [&](std::int64_t begin, std::int64_t end) {
-      run_rows(from + begin * out.numel(), static_cast<std::size_t>(end - begin), columns,
-               partial.data() + begin / chunk * out.numel());
+    for_result_dtype<T>(out, [&]<class Out>(Out) {
+      const StagedResult<Out> result(context, out, /*keep=*/false);
+      if (chunks <= 1) {
+        sum_chunk(context, from, rows, columns, result.data());
+        return result.store();
+      }
+      std::vector<Compute<T>> partial(static_cast<std::size_t>(chunks * columns));
+      parallel_chunks(context, rows, chunk, [&](std::int64_t begin, std::int64_t end) {
+        sum_chunk(context, from + begin * columns, end - begin, columns,
+                  partial.data() + begin / chunk * columns);
+      });
+      run_rows(partial.data(), static_cast<std::size_t>(chunks), static_cast<std::size_t>(columns),
+               result.data());
+      result.store();
     });
-    run_rows(partial.data(), static_cast<std::size_t>(chunks), columns, to);
   });
 }
 

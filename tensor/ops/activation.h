@@ -1,4 +1,4 @@
-// Activation functions, elementwise and differentiable. f32 or f64 on the CPU; NaN stays NaN.
+// Activation functions, elementwise and differentiable. NaN stays NaN.
 // (GELU is in ops/gelu.h.) Errors are those of ops/elementwise.h.
 #pragma once
 

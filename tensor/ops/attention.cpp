@@ -53,7 +53,8 @@ Tensor attention(Context& context, const Tensor& qkv, const AttentionShape& shap
   check_attention(context, qkv, shape);
   const std::int64_t head = qkv.dim(-1) / (shape.heads + 2 * shape.kv_heads);
   Tensor out = Tensor::empty(context, qkv.shape().with_dim(-1, shape.heads * head), qkv.dtype());
-  const Tensor log_sum = Tensor::empty(context, rows_shape(qkv.shape(), shape.heads), qkv.dtype());
+  const Tensor log_sum =
+      Tensor::empty(context, rows_shape(qkv.shape(), shape.heads), compute_dtype(qkv.dtype()));
   if (on_cpu("attention", context)) cpu::attention(context, shape, qkv, out, log_sum);
   if (Recorder node = record(context, "attention", {&qkv}, {&out})) {
     for (const Tensor& tensor : {qkv, out, log_sum}) node.save_for(0, tensor);

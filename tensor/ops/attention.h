@@ -19,7 +19,7 @@ struct AttentionShape {
 // queries of all heads, then the keys, then the values, heads side by side in each. The result is
 // [..., T, heads·D]. Query head h reads key and value head h · kv_heads ÷ heads, rounded down.
 //
-// f32 or f64 on the CPU. Works on tiles: memory grows with T, never with T·T, and of the half that
+// Works on tiles: memory grows with T, never with T·T, and of the half that
 // causality hides only the tiles on the diagonal are computed. Keeps qkv, the result and one number
 // per row and head for the backward, which makes the tiles again.
 // Errors are those of ops/elementwise.h.

@@ -62,8 +62,8 @@ bool on_cpu(const char* op, const Context& context) {
 }
 
 void throw_cpu_dtype(const char* op, DType dtype) {
-  throw Unsupported("[" + std::string(op) + "] the CPU computes in f32 and f64, got " +
-                    std::string(name_of(dtype)) + "; cast first (ops/cast.h)");
+  throw Unsupported("[" + std::string(op) + "] expected floating-point elements to compute with, " +
+                    "got " + std::string(name_of(dtype)) + "; cast first (ops/cast.h)");
 }
 
 }  // namespace penstock::tensor

@@ -34,18 +34,23 @@ void check_writable(const char* op, const Tensor& target);
 // Unsupported, naming the operation, for a device that has no kernel.
 bool on_cpu(const char* op, const Context& context);
 
-// Unsupported: the CPU computes in f32 and f64 alone.
+// Unsupported: the CPU computes with floating-point elements alone.
 [[noreturn]] void throw_cpu_dtype(const char* op, DType dtype);
 
-// Calls function with a float or a double, which stands for the dtype.
+// Calls function with an element of a floating dtype. For those of 16 bits see cpu/staged.h.
 template <class Function>
 void for_cpu_dtype(const char* op, DType dtype, Function&& function) {
-  if (dtype == DType::kF32) {
-    function(float{});
-  } else if (dtype == DType::kF64) {
-    function(double{});
-  } else {
-    throw_cpu_dtype(op, dtype);
+  switch (dtype) {
+    case DType::kF64:
+      return function(double{});
+    case DType::kF32:
+      return function(float{});
+    case DType::kF16:
+      return function(F16{});
+    case DType::kBF16:
+      return function(BF16{});
+    default:
+      throw_cpu_dtype(op, dtype);
   }
 }
 

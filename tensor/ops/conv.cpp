@@ -51,20 +51,19 @@ ConvShape shape_of(const Tensor& x, const Tensor& weight, const Conv2dOptions& o
 // What an input's gradient is made of, in the pass that wants it.
 void conv2d_grads(Context& context, Backward& node, const ConvShape& shape) {
   const Tensor& gradient = node.grad();
-  const DType dtype = gradient.dtype();
   const bool compute = on_cpu("conv2d", context);
   if (node.wants(0)) {
-    add_grad(context, node, 0, dtype, [&](const Tensor& grad, bool accumulate) {
+    add_grad(context, node, 0, [&](const Tensor& grad, bool accumulate) {
       if (compute) cpu::conv2d_input(context, shape, gradient, node.saved(1), accumulate, grad);
     });
   }
   if (node.wants(1)) {
-    add_grad(context, node, 1, dtype, [&](const Tensor& grad, bool accumulate) {
+    add_grad(context, node, 1, [&](const Tensor& grad, bool accumulate) {
       if (compute) cpu::conv2d_weight(context, shape, gradient, node.saved(0), accumulate, grad);
     });
   }
   if (node.wants(2)) {
-    add_grad(context, node, 2, dtype, [&](const Tensor& grad, bool accumulate) {
+    add_grad(context, node, 2, [&](const Tensor& grad, bool accumulate) {
       if (compute) cpu::conv2d_bias(context, shape, gradient, accumulate, grad);
     });
   }

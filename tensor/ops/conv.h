@@ -16,7 +16,7 @@ struct Conv2dOptions {
 // padding] for x [N, C, H, W], a weight [O, C, KH, KW] and, unless it is undefined, a bias [O].
 // (PyTorch's conv2d without groups and dilation.)
 //
-// f32 or f64 on the CPU, as matrix products of unfolded pieces of x: a piece has at most 2²⁰
+// Computed on the CPU as matrix products of unfolded pieces of x: a piece has at most 2²⁰
 // elements, or those of one row of the result, for each thread. Keeps x and the weight for the
 // backward, which unfolds again. Errors are those of ops/elementwise.h.
 Tensor conv2d(Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias = {},

@@ -48,8 +48,9 @@ void cross_entropy_grads(Context& context, Backward& node, std::int64_t ignore_i
 Tensor softmax_cross_entropy(Context& context, const Tensor& logits, const Tensor& targets,
                              std::int64_t ignore_index) {
   check_shapes(context, logits, targets);
-  const Tensor log_sum = Tensor::empty(context, targets.shape(), logits.dtype());
-  Tensor loss = Tensor::empty(context, {}, logits.dtype());
+  const DType sums = compute_dtype(logits.dtype());
+  const Tensor log_sum = Tensor::empty(context, targets.shape(), sums);
+  Tensor loss = Tensor::empty(context, {}, sums);
   std::int64_t count = 0;
   if (on_cpu(kName, context)) {
     count = cpu::softmax_cross_entropy(context, logits, targets, ignore_index, log_sum, loss);

@@ -13,9 +13,10 @@ namespace penstock::tensor {
 inline constexpr std::int64_t kIgnoreIndex = -100;
 
 // Mean over the rows whose target is not ignore_index of −log softmax(logits row)[target]; 0 when
-// there are none. logits [rows…, V], f32 or f64 on the CPU; targets [rows…], i32 or i64. The result
-// is a scalar of the logits' dtype, added up in double. Keeps the logits and one number per row for
-// the backward, which writes over the logits where nobody else holds them.
+// there are none. logits [rows…, V]; targets [rows…], i32 or i64. The result
+// is a scalar of the logits' dtype, or f32 for logits of 16 bits, added up in double. Keeps the
+// logits and one number per row for the backward, which writes over the logits where nobody else
+// holds them.
 //
 // Errors are those of ops/elementwise.h; a target outside of [0, V) is an InvalidArgument that
 // names its position, before anything is computed.
@@ -31,7 +32,8 @@ Tensor softmax_cross_entropy(Context& context, const Tensor& logits, const Tenso
 Tensor class_sums(Context& context, const Tensor& logits, const Tensor& targets,
                   const IndexPart& part, std::int64_t ignore_index = kIgnoreIndex);
 // factor · (softmax − onehot(target)) for these classes, 0 for an ignored row, where log_sum (one
-// per row, of the logits' dtype) is over all classes. Writes over logits that nobody else holds.
+// per row, of the logits' dtype, or f32 for 16 bits) is over all classes. Writes over logits that
+// nobody else holds.
 Tensor class_grads(Context& context, const Tensor& logits, const Tensor& targets,
                    const IndexPart& part, std::int64_t ignore_index, const Tensor& log_sum,
                    double factor);

@@ -1,8 +1,8 @@
 #include "tensor/ops/elementwise.h"
 
 #include "tensor/cpu/elementwise.h"
+#include "tensor/ops/add_grad.h"
 #include "tensor/ops/check.h"
-#include "tensor/ops/reduce.h"
 #include "tensor/ops/unary.h"
 #include "tensor/tape.h"
 
@@ -33,7 +33,7 @@ Tensor add(Context& context, const Tensor& a, const Tensor& b) {
   if (Recorder node = record(context, "add", {&a, &b}, {&out})) {
     node.both_grads([](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, n.grad());
-      if (n.wants(1)) n.set(1, sum_to(c, n.grad(), n.shape(1)));
+      if (n.wants(1)) set_sum(c, n, 1, n.grad());
     });
   }
   return out;
@@ -45,7 +45,7 @@ Tensor sub(Context& context, const Tensor& a, const Tensor& b) {
   if (Recorder node = record(context, "sub", {&a, &b}, {&out})) {
     node.both_grads([](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, n.grad());
-      if (n.wants(1)) n.set(1, sum_to(c, scale(c, n.grad(), -1), n.shape(1)));
+      if (n.wants(1)) set_sum(c, n, 1, scale(c, n.grad(), -1));
     });
   }
   return out;
@@ -59,7 +59,7 @@ Tensor mul(Context& context, const Tensor& a, const Tensor& b) {
     node.save_for(0, b);
     node.both_grads([](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, mul(c, n.grad(), n.saved(1)));
-      if (n.wants(1)) n.set(1, sum_to(c, mul(c, n.grad(), n.saved(0)), n.shape(1)));
+      if (n.wants(1)) set_sum(c, n, 1, mul(c, n.grad(), n.saved(0)));
     });
   }
   return out;
@@ -74,7 +74,7 @@ Tensor div(Context& context, const Tensor& a, const Tensor& b) {
     node.both_grads([](Context& c, Backward& n) {
       const Tensor direct = div(c, n.grad(), n.saved(1));  // gradient of a: g / b
       if (n.wants(0)) n.set(0, direct);
-      if (n.wants(1)) n.set(1, sum_to(c, scale(c, mul(c, direct, n.saved(0)), -1), n.shape(1)));
+      if (n.wants(1)) set_sum(c, n, 1, scale(c, mul(c, direct, n.saved(0)), -1));
     });
   }
   return out;

@@ -1,4 +1,5 @@
-// Elementwise operations. Floating inputs of one call share a dtype (f32 or f64 on the CPU).
+// Elementwise operations. Floating inputs of one call share a dtype; the CPU computes those of 16
+// bits in f32 and rounds each result once.
 // Each is differentiable through the tape unless said otherwise.
 //
 // Errors of all: InvalidArgument for shapes, dtypes or devices that do not fit; Unsupported for a
@@ -17,7 +18,7 @@ Tensor sub(Context& context, const Tensor& a, const Tensor& b);
 Tensor mul(Context& context, const Tensor& a, const Tensor& b);
 Tensor div(Context& context, const Tensor& a, const Tensor& b);
 
-// x · factor; the factor is rounded to x's dtype first.
+// x · factor; the factor is rounded first, to the dtype that x is computed in.
 Tensor scale(Context& context, const Tensor& x, double factor);
 
 Tensor exp(Context& context, const Tensor& x);
@@ -27,7 +28,7 @@ Tensor sqrt(Context& context, const Tensor& x);
 
 // accumulator = value (overwrite) or accumulator += value, elementwise, converting value to the
 // accumulator's dtype; equal shapes. Writes in place and is not recorded. Overwriting works for
-// every dtype; adding for f32 and f64 accumulators. Throws InvalidArgument when the accumulator's
+// every dtype; adding for floating accumulators. Throws InvalidArgument when the accumulator's
 // storage was given to send.
 void add_into(Context& context, Tensor& accumulator, const Tensor& value, bool overwrite);
 

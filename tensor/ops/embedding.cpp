@@ -7,11 +7,11 @@
 
 #include "tensor/cpu/elementwise.h"
 #include "tensor/cpu/embedding.h"
+#include "tensor/cpu/reduce.h"
 #include "tensor/ops/add_grad.h"
 #include "tensor/ops/check.h"
 #include "tensor/ops/elementwise.h"
 #include "tensor/ops/fill.h"
-#include "tensor/ops/reduce.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -68,7 +68,7 @@ Tensor embedding(Context& context, const Tensor& ids, const Tensor& table, const
     node.save_for(1, ids);
     node.both_grads([first = part.first](Context& c, Backward& n) {
       if (!n.wants(1)) return;
-      add_grad(c, n, 1, n.grad().dtype(), [&](const Tensor& grad, bool accumulate) {
+      add_grad(c, n, 1, [&](const Tensor& grad, bool accumulate) {
         if (!on_cpu("embedding", c)) return;
         cpu::scatter_rows(c, "embedding", n.saved(0), n.grad(), first, grad, accumulate);
       });
@@ -94,11 +94,13 @@ Tensor add_position(Context& context, const Tensor& x, const Tensor& table) {
     node.both_grads([length](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, n.grad());
       if (!n.wants(1)) return;
-      add_grad(c, n, 1, n.grad().dtype(), [&](const Tensor& grad, bool accumulate) {
+      add_grad(c, n, 1, [&](const Tensor& grad, bool accumulate) {
         Tensor used = grad.rows(0, length);
         Tensor unused = grad.rows(length, grad.dim(0));
         if (!accumulate) fill(c, unused, 0);
-        add_into(c, used, sum_to(c, n.grad(), used.shape()), /*overwrite=*/!accumulate);
+        const Tensor total = Tensor::empty(c, used.shape(), grad.dtype());
+        if (on_cpu("add_position", c)) cpu::sum_to(c, n.grad(), total);
+        add_into(c, used, total, /*overwrite=*/!accumulate);
       });
     });
   }

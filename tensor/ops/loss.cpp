@@ -24,7 +24,7 @@ Tensor mse_grad(Context& context, const Tensor& gradient, const Tensor& a, const
 Tensor mse(Context& context, const Tensor& prediction, const Tensor& target) {
   check_floating("mse", context, {&prediction, &target});
   check_same_shape("mse", prediction, target);
-  Tensor out = Tensor::empty(context, {}, prediction.dtype());
+  Tensor out = Tensor::empty(context, {}, compute_dtype(prediction.dtype()));
   if (on_cpu("mse", context)) {
     const auto kind = cpu::SumKind::kSquaredDifferences;
     const double total = cpu::sum(context, "mse", kind, prediction, target);

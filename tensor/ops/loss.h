@@ -7,7 +7,7 @@
 namespace penstock::tensor {
 
 // Mean squared error: the mean over all elements of (prediction − target)², a scalar, added up in
-// double; 0 for tensors without elements. Equal shapes and dtypes, f32 or f64 on the CPU;
+// double; 0 for tensors without elements; f32 for tensors of 16 bits. Equal shapes and dtypes;
 // InvalidArgument or Unsupported otherwise. Differentiable in both.
 Tensor mse(Context& context, const Tensor& prediction, const Tensor& target);
 

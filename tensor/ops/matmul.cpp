@@ -6,9 +6,9 @@
 #include <string>
 
 #include "tensor/cpu/matmul.h"
+#include "tensor/ops/add_grad.h"
 #include "tensor/ops/check.h"
 #include "tensor/ops/elementwise.h"
-#include "tensor/ops/reduce.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -40,13 +40,14 @@ void compute(Context& context, const Product& product, const Tensor* bias, bool 
 }
 
 // Makes a product the gradient of an input: for the tape, or in the weights' pass in the weight's
-// accumulator, straight away when that has the product's dtype.
+// accumulator, straight away when that has the dtype that the product can be written in.
 void give_gradient(Context& context, Backward& node, bool weights, int input, const Shape& shape,
                    const Product& product) {
   Backward::Target target{};
   if (weights) target = node.target(input);
-  const bool direct = weights && target.grad.dtype() == product.a.dtype();
-  const Tensor gradient = direct ? target.grad : Tensor::empty(context, shape, product.a.dtype());
+  const DType dtype = node.grad_dtype(input);
+  const bool direct = weights && target.grad.dtype() == dtype;
+  const Tensor gradient = direct ? target.grad : Tensor::empty(context, shape, dtype);
   compute(context, product, nullptr, direct && target.accumulate, gradient);
   if (!weights) {
     node.set(input, gradient);
@@ -104,7 +105,7 @@ void linear_grads(Context& context, Backward& node, WeightLayout layout, bool we
                     {"linear", 1, {in, out, rows, true, false}, x, gradient});
     }
   }
-  if (node.wants(2)) node.set(2, sum_to(context, gradient, {out}));
+  if (node.wants(2)) set_sum(context, node, 2, gradient);
 }
 
 struct MatmulShape {

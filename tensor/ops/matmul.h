@@ -1,4 +1,5 @@
-// Matrix products. f32 or f64 on the CPU; bits do not depend on the number of threads.
+// Matrix products. On the CPU matrices of 16 bits are multiplied as f32, a panel at a time, and the
+// result is rounded once. Bits do not depend on the number of threads.
 //
 // Errors of all: InvalidArgument for shapes, dtypes or devices that do not fit; Unsupported for a
 // dtype or a device that has no kernel.
@@ -18,7 +19,8 @@ enum class WeightLayout : std::uint8_t {
 };
 
 // x [..., in] times the weight, plus bias [out] when it is defined: [..., out].
-// The weight's gradient is added straight into its accumulator when that has the same dtype.
+// The weight's gradient is added straight into its accumulator when that has the same dtype, or f32
+// beside 16 bits.
 Tensor linear(Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               WeightLayout layout = WeightLayout::kOutIn);
 

@@ -22,28 +22,30 @@ void check_layer_norm(const Context& context, const Tensor& x, const Tensor& gam
   }
 }
 
-// All three gradients come from one walk over x and the output's gradient. So this node has no
-// function for the weights' pass: it need not keep those two large tensors until then.
-void layer_norm_grads(Context& context, Backward& node) {
+// All gradients come from one walk over x and the output's gradient. So these nodes have no
+// function for the weights' pass: they need not keep those two large tensors until then. Saved are
+// x, gamma, the rows' scales and, where rows were centred, their means.
+void norm_grads(Context& context, Backward& node, bool centred) {
   const Tensor& gradient = node.grad();
-  const DType dtype = gradient.dtype();
   const Shape weight_shape{gradient.dim(-1)};
   Tensor dx, dgamma, dbeta;
   // Nobody else looks into an exclusive gradient, and this node is done with it afterwards.
   if (node.wants(0)) {
-    dx = gradient.exclusive() ? gradient : Tensor::empty(context, gradient.shape(), dtype);
+    dx = gradient.exclusive() ? gradient
+                              : Tensor::empty(context, gradient.shape(), gradient.dtype());
   }
-  if (node.wants(1) || node.wants(2)) {
-    dgamma = Tensor::empty(context, weight_shape, dtype);
-    dbeta = Tensor::empty(context, weight_shape, dtype);
+  const bool beta = centred && node.wants(2);
+  if (node.wants(1) || beta) {
+    dgamma = Tensor::empty(context, weight_shape, node.grad_dtype(1));
+    if (centred) dbeta = Tensor::empty(context, weight_shape, node.grad_dtype(2));
   }
   if (on_cpu("layer_norm", context)) {
-    cpu::layer_norm_grad(context, gradient, node.saved(0), node.saved(1), node.saved(2),
-                         node.saved(3), dx, dgamma, dbeta);
+    cpu::layer_norm_grad(context, gradient, node.saved(0), node.saved(1),
+                         centred ? node.saved(3) : Tensor(), node.saved(2), dx, dgamma, dbeta);
   }
   if (node.wants(0)) node.set(0, dx);
   if (node.wants(1)) node.set(1, dgamma);
-  if (node.wants(2)) node.set(2, dbeta);
+  if (beta) node.set(2, dbeta);
 }
 
 }  // namespace
@@ -52,14 +54,33 @@ Tensor layer_norm(Context& context, const Tensor& x, const Tensor& gamma, const 
                   double epsilon) {
   check_layer_norm(context, x, gamma, beta);
   Tensor y = Tensor::empty(context, x.shape(), x.dtype());
-  const Tensor mean = Tensor::empty(context, {x.shape().rows()}, x.dtype());
-  const Tensor scale = Tensor::empty(context, {x.shape().rows()}, x.dtype());
+  const DType statistics = compute_dtype(x.dtype());
+  const Tensor mean = Tensor::empty(context, {x.shape().rows()}, statistics);
+  const Tensor scale = Tensor::empty(context, {x.shape().rows()}, statistics);
   if (on_cpu("layer_norm", context)) {
     cpu::layer_norm(context, x, gamma, beta, epsilon, y, mean, scale);
   }
   if (Recorder node = record(context, "layer_norm", {&x, &gamma, &beta}, {&y})) {
-    for (const Tensor& tensor : {x, gamma, mean, scale}) node.save(tensor);
-    node.input_grad(layer_norm_grads);
+    for (const Tensor& tensor : {x, gamma, scale, mean}) node.save(tensor);
+    node.input_grad([](Context& c, Backward& n) { norm_grads(c, n, /*centred=*/true); });
+  }
+  return y;
+}
+
+Tensor rms_norm(Context& context, const Tensor& x, const Tensor& gamma, double epsilon) {
+  check_floating("rms_norm", context, {&x, &gamma});
+  if (x.shape().rank() == 0 || gamma.shape() != Shape{x.dim(-1)}) {
+    throw_invalid("rms_norm", "x [..., C] with gamma [C]",
+                  "x " + x.shape().to_string() + " and gamma " + gamma.shape().to_string());
+  }
+  Tensor y = Tensor::empty(context, x.shape(), x.dtype());
+  const Tensor scale = Tensor::empty(context, {x.shape().rows()}, compute_dtype(x.dtype()));
+  if (on_cpu("rms_norm", context)) {
+    cpu::layer_norm(context, x, gamma, {}, epsilon, y, {}, scale);
+  }
+  if (Recorder node = record(context, "rms_norm", {&x, &gamma}, {&y})) {
+    for (const Tensor& tensor : {x, gamma, scale}) node.save(tensor);
+    node.input_grad([](Context& c, Backward& n) { norm_grads(c, n, /*centred=*/false); });
   }
   return y;
 }

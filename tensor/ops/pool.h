@@ -23,7 +23,7 @@ void check_pool_window(const MaxPool2dOptions& options);
 // taken, the first of equal ones in row-major order. (PyTorch's max_pool2d without dilation and
 // ceil_mode.)
 //
-// f32 or f64 on the CPU. Keeps one i32 per element of y for the backward. Errors are those of
+// Keeps one i32 per element of y for the backward. Errors are those of
 // ops/elementwise.h.
 Tensor max_pool2d(Context& context, const Tensor& x, const MaxPool2dOptions& options);
 

@@ -6,6 +6,8 @@
 
 #include "tensor/cpu/elementwise.h"
 #include "tensor/cpu/reduce.h"
+#include "tensor/ops/add_grad.h"
+#include "tensor/ops/cast.h"
 #include "tensor/ops/check.h"
 #include "tensor/ops/elementwise.h"
 #include "tensor/tape.h"
@@ -18,6 +20,23 @@ void check_repeats(const char* op, const Shape& small, const Shape& large, const
   if (small.numel() == 1 || is_trailing(small, large)) return;
   throw_invalid(op, std::string(which) + " one element or the other's trailing dimensions",
                 small.to_string() + " beside " + large.to_string());
+}
+
+// factor · Σ x, a scalar.
+Tensor scaled_sum(Context& context, const char* op, const Tensor& x, double factor) {
+  check_floating(op, context, {&x});
+  Tensor out = Tensor::empty(context, {}, compute_dtype(x.dtype()));
+  if (on_cpu(op, context)) {
+    cpu::store(op, out, factor * cpu::sum(context, op, cpu::SumKind::kPlain, x, x));
+  }
+  if (Recorder node = record(context, op, {&x}, {&out})) {
+    node.both_grads([factor, dtype = x.dtype()](Context& c, Backward& n) {
+      if (!n.wants(0)) return;
+      const Tensor each = cast(c, scale(c, n.grad(), factor), dtype);
+      n.set(0, broadcast_to(c, each, n.shape(0)));
+    });
+  }
+  return out;
 }
 
 }  // namespace
@@ -36,6 +55,14 @@ Tensor sum_to(Context& context, const Tensor& x, const Shape& shape) {
   return out;
 }
 
+void set_sum(Context& context, Backward& node, int input, const Tensor& gradient) {
+  const Shape& shape = node.shape(input);
+  if (gradient.shape() == shape) return node.set(input, gradient);
+  Tensor total = Tensor::empty(context, shape, node.grad_dtype(input));
+  if (on_cpu("sum_to", context)) cpu::sum_to(context, gradient, total);
+  node.set(input, std::move(total));
+}
+
 Tensor broadcast_to(Context& context, const Tensor& x, const Shape& shape) {
   check_floating("broadcast_to", context, {&x});
   check_repeats("broadcast_to", x.shape(), shape, "x of");
@@ -51,23 +78,12 @@ Tensor broadcast_to(Context& context, const Tensor& x, const Shape& shape) {
 }
 
 Tensor sum(Context& context, const Tensor& x) {
-  return sum_to(context, x, Shape());
+  return scaled_sum(context, "sum", x, 1.0);
 }
 
 Tensor mean(Context& context, const Tensor& x) {
-  check_floating("mean", context, {&x});
-  Tensor out = Tensor::empty(context, {}, x.dtype());
-  const double factor = x.numel() == 0 ? 0.0 : 1.0 / static_cast<double>(x.numel());
-  if (on_cpu("mean", context)) {
-    const double total = cpu::sum(context, "mean", cpu::SumKind::kPlain, x, x);
-    cpu::store("mean", out, total * factor);
-  }
-  if (Recorder node = record(context, "mean", {&x}, {&out})) {
-    node.both_grads([factor](Context& c, Backward& n) {
-      if (n.wants(0)) n.set(0, broadcast_to(c, scale(c, n.grad(), factor), n.shape(0)));
-    });
-  }
-  return out;
+  const std::int64_t count = x.defined() ? x.numel() : 0;
+  return scaled_sum(context, "mean", x, count == 0 ? 0.0 : 1.0 / static_cast<double>(count));
 }
 
 double sum_squares(Context& context, const Tensor& x) {

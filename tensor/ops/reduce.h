@@ -1,7 +1,7 @@
 // Sums. Elements are added in a fixed order that depends on the shape alone, never on threads.
 //
-// Errors: InvalidArgument for shapes, dtypes or devices that do not fit; Unsupported for a dtype or
-// a device that has no kernel (the CPU computes in f32 and f64).
+// Errors: InvalidArgument for shapes, dtypes or devices that do not fit; Unsupported for
+// a device that has no kernel.
 #pragma once
 
 #include "tensor/context.h"
@@ -18,12 +18,14 @@ Tensor sum_to(Context& context, const Tensor& x, const Shape& shape);
 // element. x itself when the shapes are equal. Differentiable.
 Tensor broadcast_to(Context& context, const Tensor& x, const Shape& shape);
 
-// The sum and the mean of all elements, as a scalar of x's dtype, added up in double. Both are 0
-// for a tensor without elements. Differentiable.
+// The sum and the mean of all elements, added up in double, as a scalar of x's dtype, or f32 for x
+// of 16 bits. Both are 0 for a tensor without elements. Differentiable.
 Tensor sum(Context& context, const Tensor& x);
 Tensor mean(Context& context, const Tensor& x);
 
-// Σ x[i]² in double; not recorded. 0 on the meta device.
+// Σ x[i]² in double; not recorded. 0 on the meta device. For elements of up to 32 bits it is finite
+// exactly when all of them are: one pass gives the norm of a gradient and tells whether it
+// overflowed.
 double sum_squares(Context& context, const Tensor& x);
 
 // Whether no element is infinite or NaN; not recorded. True on the meta device.

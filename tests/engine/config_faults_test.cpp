@@ -155,12 +155,13 @@ TEST(ConfigFaults, RequiredKeysAreNamed) {
 }
 
 TEST(ConfigFaults, AbsentChoicesAreToldFromUnknownOnes) {
-  EXPECT_HAS(config_error(R"({"optimizer": {"type": "Lamb"}})"),
-             "optimizer.type: the string \"Lamb\" is not available in this version; expected SGD, "
-             "Adam or AdamW");
+  EXPECT_HAS(config_error(R"({"optimizer": {"type": "Muon"}})"),
+             "optimizer.type: the string \"Muon\" is not available in this version; expected SGD, "
+             "Adam, AdamW, Lamb or Lion");
   EXPECT_HAS(config_error(R"({"optimizer": {"type": "Adamm"}})"), "did you mean Adam?");
-  EXPECT_HAS(config_error(R"({"optimizer": {"type": "SGD", "params": {"nesterov": true}}})"),
-             "optimizer.params.nesterov: true is not available");
+  EXPECT_HAS(
+      config_error(R"({"optimizer": {"type": "Lamb", "params": {"eps_inside_sqrt": true}}})"),
+      "optimizer.params.eps_inside_sqrt: true is not available");
   EXPECT_HAS(scheduler_error(R"({"type": "StepLR"})"),
              "scheduler.type: the string \"StepLR\" is not available");
   EXPECT_HAS(scheduler_error(R"({"type": "WarmupLR", "params": {"warmup_type": "cosine"}})"),
@@ -217,6 +218,19 @@ TEST(ConfigFaults, SwitchedOnSectionsAreRefused) {
              "zero_optimization.offload_param: an object is not available");
   EXPECT_HAS(config_error(R"({"communication_data_type": "fp16"})"),
              "or use fp32, float or float32");
+}
+
+TEST(ConfigFaults, NesterovNeedsAMomentumWithoutDampeningInEachGroup) {
+  const auto error = [](const std::string& more) {
+    return config_error(R"({"optimizer": {"type": "SGD", "params": {"nesterov": true)" + more +
+                        "}}");
+  };
+  const std::string fact = "optimizer.params.nesterov: true needs a momentum above 0";
+  EXPECT_HAS(error("}"), fact);
+  EXPECT_HAS(error(R"(, "momentum": 0.9, "dampening": 0.1})"), fact);
+  EXPECT_HAS(
+      error(R"(, "momentum": 0.9}, "groups": [{"match": "b"}, {"match": "x", "momentum": 0}])"),
+      "in optimizer.groups[1]");
 }
 
 TEST(ConfigFaults, SchedulerNeedsItsOptimizerAndFittingLists) {

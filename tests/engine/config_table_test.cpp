@@ -30,6 +30,7 @@ json base_document(const KeyRow& row) {
   const bool scheduler = row.path.starts_with("scheduler");
   if (!scheduler && !row.path.starts_with("optimizer")) return root;
   root["optimizer"]["type"] = scheduler ? "Adam" : type_for(row, "SGD");
+  if (row.path == "optimizer.params.nesterov") root["optimizer"]["params"]["momentum"] = 0.5;
   if (row.path.starts_with("optimizer.groups[]")) {
     root["optimizer"]["groups"] = json::array({{{"match", "a"}}});
   }

@@ -62,6 +62,23 @@ TEST(Config, GroupsTakeTheRestFromParams) {
   EXPECT_EQ(config.optimizer->groups[0].options, options);
 }
 
+TEST(Config, LambAndLionHaveDeepSpeedsParameters) {
+  const auto optimizer = [](const std::string& text) {
+    return *parse_config("{\"optimizer\": " + text + "}", "test.json").optimizer;
+  };
+  const OptimizerConfig lamb =
+      optimizer(R"({"type": "lamb", "params": {"max_coeff": 0.3, "min_coeff": 0.02}})");
+  EXPECT_EQ(lamb.kind, model::OptimizerKind::kLamb);
+  EXPECT_EQ(lamb.options.max_coeff, 0.3);
+  EXPECT_EQ(lamb.options.min_coeff, 0.02);
+  EXPECT_EQ(lamb.options.beta2, 0.999);
+  EXPECT_EQ(optimizer(R"({"type": "Lion"})").kind, model::OptimizerKind::kLion);
+  EXPECT_EQ(optimizer(R"({"type": "Lion"})").options.beta2, 0.99);
+  EXPECT_EQ(optimizer(R"({"type": "Lion", "params": {"betas": [0.5, 0.6]}})").options.beta2, 0.6);
+  EXPECT_TRUE(optimizer(R"({"type": "SGD", "params": {"momentum": 0.9, "nesterov": true}})")
+                  .options.nesterov);
+}
+
 TEST(Config, EmptyObjectGivesTheDefaults) {
   Config config = parse_config("{}", "test.json");
   config.canonical_text.clear();

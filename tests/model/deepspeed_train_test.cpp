@@ -65,8 +65,13 @@ class Trainer {
     clip_factor = clip_scale();
     for (std::size_t i = 0; i < states_.size(); ++i) {
       const StageParameter& entry = stage_.parameters()[i];
-      optimizer_->update(context_, entry.parameter->value, stage_.slots()[entry.uses.at(0)].grad,
-                         states_[i], options_, updates_, clip_factor);
+      optimizer_->update(context_,
+                         {.parameter = entry.parameter->value,
+                          .grad = stage_.slots()[entry.uses.at(0)].grad,
+                          .state = states_[i],
+                          .step = updates_,
+                          .grad_scale = clip_factor},
+                         options_);
     }
     return sum / static_cast<double>(micro_batches);
   }

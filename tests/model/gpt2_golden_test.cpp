@@ -190,8 +190,13 @@ TEST_F(Gpt2Golden, TenClippedAdamWSteps) {
       }
       std::vector<float> grad(grads.at(name.hugging_face).begin(),
                               grads.at(name.hugging_face).end());
-      optimizer->update(context_, value, testing::make(context_, value.shape(), grad), state,
-                        options, step, clip);
+      optimizer->update(context_,
+                        {.parameter = value,
+                         .grad = testing::make(context_, value.shape(), grad),
+                         .state = state,
+                         .step = step,
+                         .grad_scale = clip},
+                        options);
     }
   }
   for (const auto& [name, truth] : testing::read_safetensors(kFolder + "after10.safetensors")) {

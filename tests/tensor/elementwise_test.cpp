@@ -134,15 +134,6 @@ TEST_P(Binary, NamesItselfAndBothShapesInErrors) {
             prefix + "tensors on cpu, the context's device, got f32 [2, 3] on meta");
 }
 
-TEST_P(Binary, RefusesSixteenBitArithmeticOnTheCpu) {
-  Context context = cpu_context();
-  const Tensor a = Tensor::zeros(context, {2}, DType::kBF16);
-  EXPECT_EQ(message<Unsupported>([&] { GetParam().op(context, a, a); }),
-            "[" + GetParam().name +
-                "] the CPU computes in f32 and f64, got bf16; cast first "
-                "(ops/cast.h)");
-}
-
 struct UnaryCase {
   std::string name;
   Tensor (*op)(Context&, const Tensor&);
@@ -287,6 +278,25 @@ TEST(AddInto, OverwritesOrAddsAndConverts) {
     add_into(context, sum, value, /*overwrite=*/false);
     EXPECT_EQ(values<float>(sum), (std::vector<float>{2, -4, 6, 2000}));
   }
+}
+
+TEST(AddInto, AddsToAccumulatorsOfSixteenBitsAndRoundsOnce) {
+  Context context = cpu_context();
+  Tensor sum = cast(context, make<float>(context, {2}, {256, 1}), DType::kBF16);
+  const Tensor value = make<float>(context, {2}, {0.75, 0.00390625});
+  add_into(context, sum, value, /*overwrite=*/false);
+  // 256.75 and 1 + 2⁻⁸, in steps of 2 and of 2⁻⁷: 0.75 rounded first would be no other, but the tie
+  // goes to the even 1.
+  EXPECT_EQ(values<float>(cast(context, sum, DType::kF32)), (std::vector<float>{256, 1}));
+}
+
+TEST(AddInto, RefusesToAddIntegers) {
+  Context context = cpu_context();
+  Tensor sum = Tensor::zeros(context, {2}, DType::kI32);
+  EXPECT_EQ(message<Unsupported>(
+                [&] { add_into(context, sum, Tensor::zeros(context, {2}, DType::kF32), false); }),
+            "[add_into] expected floating-point elements to compute with, got i32; cast first "
+            "(ops/cast.h)");
 }
 
 TEST(AddInto, OverwritesWhateverWasThere) {

@@ -1,5 +1,6 @@
 #include "tensor/ops/optim.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -150,6 +151,41 @@ TEST(Adam, MovesByTheRateAtTheFirstStep) {
   EXPECT_NEAR(v.item(), 0.00025, 1e-18);
 }
 
+// The gradient of any type × a factor moves an f32 master as its f32 copy would; the new parameter
+// is rounded into the weight.
+TEST(Updates, TakeGradientsOfAnyTypeForAMaster) {
+  Context context = cpu_context(/*threads=*/2);
+  constexpr std::int64_t kSize = 20000;
+  for (const DType type : {DType::kF16, DType::kBF16, DType::kF64}) {
+    const Tensor grad = uniform(context, {kSize}, type, -100, 100, 2);
+    const Tensor same = cast(context, grad, DType::kF32);
+    const auto run = [&](const Tensor& gradient, const Tensor& rounded) {
+      Tensor p = uniform(context, {kSize}, DType::kF32, -1, 1, 1);
+      Tensor m = Tensor::zeros(context, {kSize}, DType::kF32);
+      Tensor v = Tensor::zeros(context, {kSize}, DType::kF32);
+      adam_update(context, p, gradient, m, v, {.lr = 0.1}, 1, 1.0 / 1024, rounded);
+      lion_update(context, p, gradient, m, {.lr = 0.1}, 1.0 / 1024, rounded);
+      sgd_update(context, p, gradient, m, {.lr = 0.1, .momentum = 0.5}, 1.0 / 1024, false, rounded);
+      return p;
+    };
+    const Tensor weight = Tensor::zeros(context, {kSize}, DType::kF16);
+    const Tensor p = run(grad, weight);
+    EXPECT_EQ(values<float>(p), values<float>(run(same, {})));
+    const Tensor wanted = cast(context, p, DType::kF16);
+    EXPECT_TRUE(std::equal(weight.raw(), weight.raw() + weight.nbytes(), wanted.raw()));
+  }
+}
+
+TEST(Updates, ShowWhatIsNotANumber) {
+  Context context = cpu_context();
+  Tensor p = Tensor::zeros(context, {1}, DType::kF32);
+  Tensor m = Tensor::zeros(context, {1}, DType::kF32);
+  Tensor grad = Tensor::zeros(context, {1}, DType::kF32);
+  fill(context, grad, std::nan(""));
+  lion_update(context, p, grad, m, {}, 1);
+  EXPECT_TRUE(std::isnan(p.item()));
+}
+
 // Splitting a parameter must not change its bits: shards of a weight are updated by their owners.
 TEST(Updates, DoNotDependOnWhereAnElementLies) {
   Context context = cpu_context();
@@ -187,6 +223,19 @@ TEST(Updates, RefuseWhatDoesNotFit) {
       "[adam_update] expected equal shapes, got [2, 3] and [2, 2]");
   EXPECT_EQ(message<InvalidArgument>([&] { adam_update(context, p, p, state, state, {}, 0, 1); }),
             "[adam_update] expected a step of at least 1, got 0");
+  const Tensor half = Tensor::zeros(context, {2, 3}, DType::kBF16);
+  Tensor half_state = half;
+  EXPECT_EQ(message<InvalidArgument>(
+                [&] { adam_update(context, half_state, half, half_state, half_state, {}, 1, 1); }),
+            "[adam_update] expected a parameter of f32 or f64 (one of 16 bits has a master to be "
+            "updated), got bf16 [2, 3] on cpu");
+  EXPECT_EQ(message<InvalidArgument>([&] {
+              sgd_update(context, p, p, state,
+                         {.momentum = 0.5, .dampening = 0.1, .nesterov = true}, 1, true);
+            }),
+            "[sgd_update] expected a momentum and no dampening with nesterov, got a momentum of "
+            "0.500000 and a dampening of 0.100000");
+  EXPECT_THROW(adam_update(context, p, p, state, state, {}, 1, 1, short_state), InvalidArgument);
   p.storage()->seal();
   EXPECT_EQ(message<InvalidArgument>([&] { adam_update(context, p, p, state, state, {}, 1, 1); }),
             "[adam_update] expected a tensor that may be written, got f32 [2, 3] on cpu, which was "

@@ -106,7 +106,10 @@ double update_seconds(std::int64_t parameters) {
   std::vector<Tensor> state = {Tensor::zeros(context, {parameters}, tensor::DType::kF32),
                                Tensor::zeros(context, {parameters}, tensor::DType::kF32)};
   const auto optimizer = model::make_optimizer(model::OptimizerKind::kAdam);
-  return median_seconds(5, [&] { optimizer->update(context, weight, grad, state, {}, 1, 0.5); });
+  return median_seconds(5, [&] {
+    optimizer->update(context,
+                      {.parameter = weight, .grad = grad, .state = state, .grad_scale = 0.5}, {});
+  });
 }
 
 // The products of one micro batch while `cores` cores are busy with the same ones.
