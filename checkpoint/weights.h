@@ -1,6 +1,7 @@
 // Model weights in plain safetensors files, such as Hugging Face's.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -9,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
@@ -18,18 +20,19 @@ namespace penstock::checkpoint {
 // Gives the model's name for a file's name, or nothing for a tensor that is to be ignored.
 using NameMap = std::function<std::optional<std::string>(std::string_view name_in_file)>;
 
-// Stored weights seen as one map from the model's names to tensors; nothing but the header is read
+// Stored weights seen as one map from the model's names to tensors; nothing but headers is read
 // until a tensor is asked for.
 class Weights {
  public:
-  // A file, or a folder that holds model.safetensors. Throws FileError when there is none or it is
-  // malformed, or the map gives two tensors one name; Unsupported for weights cut into several
-  // files (model.safetensors.index.json).
+  // A file, or a folder that holds model.safetensors or else model.safetensors.index.json with the
+  // files that it names. Throws FileError when there is none or it is malformed, when the index and
+  // the files' headers differ in what they hold, or when the map gives two tensors one name.
   static Weights open(const std::filesystem::path& path, const NameMap& map = {},
                       FileSystem& file_system = posix_file_system());
 
   const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
-  const Metadata& metadata() const { return file_.metadata(); }
+  // Of the first file.
+  const Metadata& metadata() const { return files_.front().metadata(); }
   bool contains(std::string_view name) const { return tensors_.contains(name); }
   // Throws FileError when there is no such tensor.
   const TensorInfo& info(std::string_view name) const;
@@ -37,11 +40,16 @@ class Weights {
   void read(std::string_view name, const tensor::Tensor& destination, Cast cast = Cast::kNo) const;
 
  private:
-  explicit Weights(SafetensorsFile file) : file_(std::move(file)) {}
+  struct Place {
+    std::size_t file;
+    std::string name;  // in that file
+  };
 
-  SafetensorsFile file_;
+  explicit Weights(std::vector<SafetensorsFile> files) : files_(std::move(files)) {}
+
+  std::vector<SafetensorsFile> files_;  // at least one
   std::map<std::string, TensorInfo, std::less<>> tensors_;
-  std::map<std::string, std::string, std::less<>> name_in_file_;
+  std::map<std::string, Place, std::less<>> places_;
 };
 
 // Writes one safetensors file: at `path` if that ends in ".safetensors", else model.safetensors in

@@ -1,7 +1,6 @@
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "model/zoo/config_json.h"
 #include "model/zoo/gpt2.h"
 #include "tensor/error.h"
 
@@ -11,50 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void throw_key(const std::string& key, const std::string& expected, const json& got) {
-  throw tensor::InvalidArgument("[config.json] " + key + ": expected " + expected + ", got " +
-                                got.dump());
-}
-
-std::int64_t required_size(const json& config, const std::string& key) {
-  const auto found = config.find(key);
-  if (found == config.end()) {
-    throw tensor::InvalidArgument("[config.json] " + key + " is missing; a GPT-2 config has it");
-  }
-  if (!found->is_number_integer() || *found < 1) {
-    throw_key(key, "a whole number above 0", *found);
-  }
-  return found->get<std::int64_t>();
-}
-
-double optional_number(const json& config, const std::string& key, double otherwise) {
-  const auto found = config.find(key);
-  if (found == config.end()) return otherwise;
-  if (!found->is_number()) throw_key(key, "a number", *found);
-  return found->get<double>();
-}
-
-bool optional_flag(const json& config, const std::string& key, bool otherwise) {
-  const auto found = config.find(key);
-  if (found == config.end()) return otherwise;
-  if (!found->is_boolean()) throw_key(key, "true or false", *found);
-  return found->get<bool>();
-}
-
-// The one value that this GPT-2 computes with, which is also what an absent key means.
-void check_only(const json& config, const std::string& key, const json& supported) {
-  const auto found = config.find(key);
-  if (found == config.end() || *found == supported) return;
-  throw tensor::Unsupported("[config.json] " + key + ": only " + supported.dump() +
-                            " is supported, got " + found->dump());
-}
+constexpr const char* kModel = "a GPT-2 config";
 
 void check_variant(const json& config, std::int64_t width) {
-  const auto type = config.find("model_type");
-  if (type == config.end() || *type != "gpt2") {
-    throw tensor::Unsupported("[config.json] model_type: expected \"gpt2\", got " +
-                              (type == config.end() ? "none" : type->dump()));
-  }
+  check_model_type(config, "gpt2");
   // "gelu_pytorch_tanh" is another name of the same function.
   if (config.value("activation_function", json("gelu_new")) != "gelu_pytorch_tanh") {
     check_only(config, "activation_function", "gelu_new");
@@ -113,19 +72,13 @@ void check(const Gpt2Config& config) {
 }
 
 Gpt2Config gpt2_config_from_json(std::string_view text) {
-  json parsed;
-  try {
-    parsed = json::parse(text);
-  } catch (const json::parse_error& error) {
-    throw tensor::InvalidArgument(std::string("[config.json] is not JSON: ") + error.what());
-  }
-  if (!parsed.is_object()) throw_key("the whole text", "an object", parsed.type_name());
+  const json parsed = parse_config_json(text);
   Gpt2Config config;
-  config.layers = required_size(parsed, "n_layer");
-  config.heads = required_size(parsed, "n_head");
-  config.width = required_size(parsed, "n_embd");
-  config.context = required_size(parsed, "n_positions");
-  config.vocabulary = required_size(parsed, "vocab_size");
+  config.layers = required_size(parsed, "n_layer", kModel);
+  config.heads = required_size(parsed, "n_head", kModel);
+  config.width = required_size(parsed, "n_embd", kModel);
+  config.context = required_size(parsed, "n_positions", kModel);
+  config.vocabulary = required_size(parsed, "vocab_size", kModel);
   config.layer_norm_epsilon = optional_number(parsed, "layer_norm_epsilon", 1e-5);
   config.tied = optional_flag(parsed, "tie_word_embeddings", true);
   config.dropout = common_dropout(parsed);

@@ -16,8 +16,8 @@ constexpr std::array<std::string_view, 12> kBlockWeights = {
 
 }  // namespace
 
-std::vector<Gpt2Name> gpt2_names(const Gpt2Config& config) {
-  std::vector<Gpt2Name> names;
+std::vector<WeightName> gpt2_names(const Gpt2Config& config) {
+  std::vector<WeightName> names;
   names.push_back({config.tied ? "tied_modules.wte.weight" : "0.weight", "wte.weight"});
   names.push_back({"1.weight", "wpe.weight"});
   for (std::int64_t block = 0; block < config.layers; ++block) {
@@ -40,8 +40,8 @@ std::optional<std::string> gpt2_logical_name(const Gpt2Config& config, std::stri
   const std::string_view bare = name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
   if (bare.ends_with(".attn.bias") || bare.ends_with(".attn.masked_bias")) return std::nullopt;
   if (config.tied && bare == "lm_head.weight") return std::string(bare);
-  const std::vector<Gpt2Name> names = gpt2_names(config);
-  const auto found = std::find_if(names.begin(), names.end(), [&bare](const Gpt2Name& entry) {
+  const std::vector<WeightName> names = gpt2_names(config);
+  const auto found = std::find_if(names.begin(), names.end(), [&bare](const WeightName& entry) {
     return entry.hugging_face == bare;
   });
   if (found == names.end()) {

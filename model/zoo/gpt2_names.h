@@ -8,16 +8,13 @@
 #include <vector>
 
 #include "model/zoo/gpt2.h"
+#include "model/zoo/weight_name.h"
 
 namespace penstock::model {
 
-struct Gpt2Name {
-  std::string logical;
-  std::string hugging_face;  // without a prefix, as in the hub's file
-};
-
-// Every weight of the model once, in the order of its layers.
-std::vector<Gpt2Name> gpt2_names(const Gpt2Config& config);
+// Every weight of the model once, in the order of its layers; Hugging Face's names are without a
+// prefix, as in the hub's file.
+std::vector<WeightName> gpt2_names(const Gpt2Config& config);
 
 // The logical name of a tensor in a Hugging Face file, with or without the prefix "transformer.".
 // nullopt for the buffers attn.bias and attn.masked_bias, which are not weights. The head of a tied

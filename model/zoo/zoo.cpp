@@ -137,6 +137,29 @@ Gpt2Config change(Gpt2Config config, Options options) {
   return config;
 }
 
+LlamaConfig change(LlamaConfig config, Options options) {
+  const LlamaConfig before = config;
+  options.take("layers", config.layers);
+  options.take("width", config.width);
+  if (config.width != before.width) config.heads = std::max<std::int64_t>(1, config.width / 64);
+  options.take("heads", config.heads);
+  if (config.heads != before.heads) config.kv_heads = config.heads;
+  options.take("kv_heads", config.kv_heads);
+  const bool other_heads = config.width != before.width || config.heads != before.heads;
+  if (other_heads && config.heads > 0) config.head = config.width / config.heads;
+  options.take("head", config.head);
+  if (config.width != before.width) config.inner = 4 * config.width;
+  options.take("inner", config.inner);
+  options.take("context", config.context);
+  options.take("vocabulary", config.vocabulary);
+  options.take("rms_epsilon", config.rms_epsilon);
+  options.take("rope_theta", config.rope_theta);
+  options.take("tied", config.tied);
+  options.check_all_taken();
+  check(config);
+  return config;
+}
+
 ZooModel mlp(Options options) {
   MlpConfig config;
   options.take("widths", config.widths);
@@ -158,6 +181,10 @@ Gpt2Config change_gpt2(const Gpt2Config& config, std::string_view keys) {
   return change(config, Options("gpt2", keys));
 }
 
+LlamaConfig change_llama(const LlamaConfig& config, std::string_view keys) {
+  return change(config, Options("llama", keys));
+}
+
 ZooModel make_model(std::string_view text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   const std::string_view name = text.substr(0, colon);
@@ -174,11 +201,15 @@ ZooModel make_model(std::string_view text) {
     config = change(config, std::move(options));
     return {make_gpt2(config), config};
   }
+  if (name == "llama") {
+    const LlamaConfig config = change(LlamaConfig(), std::move(options));
+    return {make_llama(config), config};
+  }
   if (name == "mlp") return mlp(std::move(options));
   if (name == "alexnet") return alexnet(std::move(options));
   throw tensor::InvalidArgument("[model] unknown model \"" + std::string(name) +
-                                "\"; known are gpt2, gpt2-medium, gpt2-large, gpt2-xl, mlp and "
-                                "alexnet");
+                                "\"; known are gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama, mlp "
+                                "and alexnet");
 }
 
 }  // namespace penstock::model

@@ -1,6 +1,7 @@
 #include "checkpoint/weights.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -95,10 +96,75 @@ TEST(Weights, FoldersWithoutOneFileAreRefusedWithTheReason) {
             std::string::npos);
   EXPECT_NE(message<FileError>([&] { Weights::open(folder / "no"); }).find("does not exist"),
             std::string::npos);
-  put_bytes(posix_file_system(), folder / "model.safetensors.index.json", "{}");
-  EXPECT_NE(
-      message<tensor::Unsupported>([&] { Weights::open(folder.path()); }).find("several files"),
-      std::string::npos);
+}
+
+// Two files and their index, for tests to damage.
+struct Sharded {
+  Sharded() {
+    const tensor::Context context = cpu_context();
+    save("model-00001-of-00002.safetensors",
+         {{"a", make<float>(context, {2}, {1, 2})}, {"b", make<float>(context, {1}, {3})}});
+    save("model-00002-of-00002.safetensors", {{"c", make<float>(context, {3}, {4, 5, 6})}});
+    index({{"a", "1"}, {"b", "1"}, {"c", "2"}});
+  }
+  void save(const std::string& file, const std::vector<NamedTensor>& tensors) const {
+    save_weights(folder / file, tensors);
+  }
+  void index(const std::vector<std::pair<std::string, std::string>>& map) const {
+    std::string text;
+    for (const auto& [tensor, number] : map) {
+      text += (text.empty() ? "" : ",") + std::string("\"") + tensor + "\":\"model-0000" + number +
+              "-of-00002.safetensors\"";
+    }
+    put_index("{\"metadata\":{\"total_size\":24},\"weight_map\":{" + text + "}}");
+  }
+  void put_index(const std::string& text) const {
+    put_bytes(posix_file_system(), folder / "model.safetensors.index.json", text);
+  }
+  std::string refusal() const {
+    return message<FileError>([&] { Weights::open(folder.path()); });
+  }
+  TemporaryFolder folder;
+};
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Weights, OfSeveralFilesAreReadByTheirIndex) {
+  const Sharded sharded;
+  const Weights weights = Weights::open(sharded.folder.path());
+  EXPECT_EQ(weights.tensors().size(), 3u);
+  const Tensor c = Tensor::empty(cpu_context(), {3}, DType::kF32);
+  weights.read("c", c);
+  EXPECT_EQ(c.data<float>()[2], 6);
+  const Tensor b = Tensor::empty(cpu_context(), {1}, DType::kF32);
+  weights.read("b", b);
+  EXPECT_EQ(b.item(), 3);
+}
+
+TEST(Weights, AnIndexThatDiffersFromTheFilesIsRefused) {
+  const Sharded sharded;
+  sharded.index({{"a", "1"}, {"b", "1"}, {"c", "2"}, {"d", "2"}});
+  EXPECT_TRUE(has(sharded.refusal(), "model-00002-of-00002.safetensors] holds no tensor \"d\""))
+      << sharded.refusal();
+  sharded.index({{"a", "1"}, {"c", "2"}});
+  EXPECT_TRUE(has(sharded.refusal(), "model-00001-of-00002.safetensors] holds tensor \"b\", which"))
+      << sharded.refusal();
+  sharded.index({{"a", "1"}, {"b", "2"}, {"c", "2"}});
+  EXPECT_TRUE(has(sharded.refusal(), "does not name there")) << sharded.refusal();
+  sharded.index({{"a", "1"}, {"b", "1"}, {"c", "3"}});
+  EXPECT_TRUE(has(sharded.refusal(), "model-00003-of-00002.safetensors] does not exist"))
+      << sharded.refusal();
+  for (const char* text : {"{", "{}", "[]", R"({"weight_map": {}})"}) {
+    sharded.put_index(text);
+    EXPECT_TRUE(has(sharded.refusal(), "model.safetensors.index.json] ")) << sharded.refusal();
+  }
+  for (const char* file : {"../x.safetensors", "", "a/b"}) {
+    sharded.put_index(std::string(R"({"weight_map": {"a": ")") + file + "\"}}");
+    EXPECT_TRUE(has(sharded.refusal(), "expected the name of a file beside the index"))
+        << sharded.refusal();
+  }
 }
 
 TEST(Weights, AFailedSaveLeavesTheFileThatWasThere) {

@@ -90,7 +90,7 @@ TEST(Gpt2Names, CoverAHuggingFaceFileAndTheModelOneToOne) {
   const Gpt2Config config = gpt2_config_from_json(tiny().dump());
   std::set<std::string> logical;
   std::set<std::string> hugging_face;
-  for (const Gpt2Name& name : gpt2_names(config)) {
+  for (const WeightName& name : gpt2_names(config)) {
     EXPECT_TRUE(logical.insert(name.logical).second);
     EXPECT_TRUE(hugging_face.insert(name.hugging_face).second);
     EXPECT_EQ(gpt2_logical_name(config, name.hugging_face), name.logical);
@@ -106,7 +106,7 @@ TEST(Gpt2Names, CoverAHuggingFaceFileAndTheModelOneToOne) {
     Gpt2Config either = config;
     either.tied = tied;
     std::set<std::string> listed;
-    for (const Gpt2Name& name : gpt2_names(either)) listed.insert(name.logical);
+    for (const WeightName& name : gpt2_names(either)) listed.insert(name.logical);
     std::set<std::string> declared;
     const Module module = make_gpt2(either);
     for (std::int64_t i = 0; i < std::ssize(module.layers); ++i) {

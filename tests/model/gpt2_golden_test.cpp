@@ -87,7 +87,7 @@ class Gpt2Golden : public ::testing::Test {
   // The gradients of all uses of each weight, added up, by Hugging Face's names.
   std::map<std::string, std::vector<double>> gradients() {
     std::map<std::string, std::vector<double>> result;
-    for (const Gpt2Name& name : gpt2_names(config_)) {
+    for (const WeightName& name : gpt2_names(config_)) {
       const StageParameter& entry = parameter(name.logical);
       std::vector<double>& sum = result[name.hugging_face];
       sum.resize(static_cast<std::size_t>(entry.parameter->shape.numel()));
@@ -180,7 +180,7 @@ TEST_F(Gpt2Golden, TenClippedAdamWSteps) {
     const double clip =
         adamw.at("clip_norm").get<double>() / (total + adamw.at("clip_eps").get<double>());
     ASSERT_LT(clip, 1.0);  // clipping is in force
-    for (const Gpt2Name& name : gpt2_names(config_)) {
+    for (const WeightName& name : gpt2_names(config_)) {
       const StageParameter& entry = parameter(name.logical);
       Tensor& value = entry.parameter->value;
       std::vector<Tensor>& state = states[name.logical];

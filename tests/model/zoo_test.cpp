@@ -53,6 +53,22 @@ TEST(Zoo, KeysChangeAPreset) {
   EXPECT_EQ(change_gpt2(all, ""), all);
 }
 
+TEST(Zoo, LlamaHasTheSizeOfLlama32AndItsKeysFollowTheWidth) {
+  // 16 blocks of 2·2048² + 2·2048·512 + 3·2048·8192 + 2·2048, 128,256 rows and a norm of 2,048.
+  EXPECT_EQ(count_elements(make_model("llama").module, true), 1235814400);
+  const auto llama = [](std::string_view text) {
+    return std::get<LlamaConfig>(make_model(text).config);
+  };
+  const LlamaConfig small = llama("llama:layers=2,width=128,vocabulary=99,context=32");
+  EXPECT_EQ(small,
+            (LlamaConfig{2, 128, 2, 2, 64, 512, 32, 99, 1e-5, 500000.0, false, false, true}));
+  const LlamaConfig grouped = change_llama(small, "heads=4,kv_heads=2,inner=72,tied=false");
+  EXPECT_EQ(grouped.head, 32);
+  EXPECT_EQ(grouped.kv_heads, 2);
+  EXPECT_EQ(grouped.inner, 72);
+  EXPECT_FALSE(grouped.tied);
+}
+
 TEST(Zoo, MlpIsLinearLayersAndActivationsInTurn) {
   const ZooModel model = make_model("mlp:widths=4x8x3,activation=silu");
   EXPECT_EQ(std::get<MlpConfig>(model.config), (MlpConfig{{4, 8, 3}, Activation::kSilu}));
@@ -73,9 +89,10 @@ TEST(Zoo, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
   const auto text = [](std::string_view spec) {
     return message<tensor::InvalidArgument>([&] { make_model(spec); });
   };
-  EXPECT_EQ(text("gpt3"),
-            "[model] unknown model \"gpt3\"; known are gpt2, gpt2-medium, gpt2-large, gpt2-xl, mlp "
-            "and alexnet");
+  EXPECT_EQ(
+      text("gpt3"),
+      "[model] unknown model \"gpt3\"; known are gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama, "
+      "mlp and alexnet");
   EXPECT_EQ(text("gpt2:layer=4"),
             "[model] gpt2: unknown key layer; known are layers, width, heads, context, vocabulary, "
             "dropout, attention_dropout, layer_norm_epsilon, tied");

@@ -1,5 +1,7 @@
 // penstock-train as a person runs it: a run, its resumption, weights out and in, and what it
 // refuses.
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "engine/run_folder.h"
@@ -192,6 +195,61 @@ TEST_F(PenstockTrain, ExportsWeightsThatAnotherRunStartsFrom) {
   // A model that starts from its seed is another.
   ASSERT_EQ(train("--steps 1 --run " + in("c") + " --export " + in("fresh")).status, 0);
   EXPECT_NE(text_of(folder_ / "fresh" / "model.safetensors"), weights);
+}
+
+// Cuts a file of weights into two with an index, by means of its own header alone.
+void cut_in_two(const fs::path& from, const fs::path& to) {
+  const std::string bytes = text_of(from / "model.safetensors");
+  std::uint64_t size = 0;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  const auto header = nlohmann::json::parse(bytes.substr(8, size));
+  nlohmann::json map;
+  nlohmann::json parts[2];
+  std::string data[2];
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    const std::size_t part = name.find("layers.0") != std::string::npos ? 0 : 1;
+    const std::size_t begin = entry.at("data_offsets").at(0);
+    const std::size_t end = entry.at("data_offsets").at(1);
+    nlohmann::json moved = entry;
+    moved["data_offsets"] = {data[part].size(), data[part].size() + end - begin};
+    data[part] += bytes.substr(8 + size + begin, end - begin);
+    parts[part][name] = moved;
+    map[name] = "model-0000" + std::to_string(part + 1) + "-of-00002.safetensors";
+  }
+  fs::create_directories(to);
+  fs::copy_file(from / "config.json", to / "config.json");
+  std::ofstream(to / "model.safetensors.index.json") << nlohmann::json{{"weight_map", map}};
+  for (std::size_t part = 0; part < 2; ++part) {
+    const std::string text = parts[part].dump();
+    const std::uint64_t length = text.size();
+    std::ofstream out(to / ("model-0000" + std::to_string(part + 1) + "-of-00002.safetensors"),
+                      std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&length), sizeof length);
+    out << text << data[part];
+  }
+}
+
+TEST_F(PenstockTrain, TrainsALlamaAndReadsItsWeightsFromOneFileOrSeveral) {
+  constexpr const char* kLlama =
+      "llama:layers=2,width=16,heads=4,kv_heads=2,inner=24,context=16,vocabulary=256,tied=false";
+  const ToolResult made =
+      train("--steps 3 --run " + in("a") + " --export " + in("exported"), kLlama);
+  ASSERT_EQ(made.status, 0) << made.err;
+  const std::string weights = text_of(folder_ / "exported" / "model.safetensors");
+  EXPECT_TRUE(contains(weights, "model.layers.1.self_attn.k_proj.weight"));
+  cut_in_two(folder_ / "exported", folder_ / "cut");
+  for (const std::string from : {"exported", "cut"}) {
+    const ToolResult still =
+        train("--steps 1 --run " + in("from_" + from) + " --export " + in("again_" + from) +
+                  " --set optimizer.params.lr=0 --set pipeline.stages=4",
+              in(from));
+    ASSERT_EQ(still.status, 0) << still.err;
+    EXPECT_TRUE(contains(still.err, "weights from " + in(from))) << still.err;
+    EXPECT_EQ(text_of(folder_ / ("again_" + from) / "model.safetensors"), weights);
+    EXPECT_EQ(text_of(folder_ / ("again_" + from) / "config.json"),
+              text_of(folder_ / "exported" / "config.json"));
+  }
 }
 
 // The cells of a line, numbers without their commas.

@@ -1,6 +1,7 @@
 #include "tools/train/data_choice.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <stdexcept>
 #include <string_view>
@@ -48,8 +49,12 @@ bool replace(std::string& text, std::string_view from, std::string_view to) {
   return true;
 }
 
-std::unique_ptr<model::DataSource> open_tokens(const DataChoice& data,
-                                               const model::Gpt2Config& config,
+// The samples of a language model.
+struct TokenShape {
+  std::int64_t context, vocabulary;
+};
+
+std::unique_ptr<model::DataSource> open_tokens(const DataChoice& data, const TokenShape& config,
                                                std::optional<std::uint64_t> shuffle_seed) {
   const auto ends_with_bin = [](const fs::path& file) { return file.extension() == ".bin"; };
   model::TokenFormat format = model::TokenFormat::kDetect;
@@ -67,7 +72,7 @@ std::unique_ptr<model::DataSource> open_tokens(const DataChoice& data,
       return std::make_unique<model::TextSource>(model::read_file(only_file(data, "text")),
                                                  config.context, shuffle_seed);
     default:
-      fail_format(data.format, "auto, text, nanogpt or llm.c, since a GPT-2 takes tokens");
+      fail_format(data.format, "auto, text, nanogpt or llm.c, since the model takes tokens");
   }
   std::vector<model::TokenFile> files;
   for (const std::string& file : data.files) files.emplace_back(file, format);
@@ -129,7 +134,10 @@ DataFormat data_format(const std::string& word) {
 std::unique_ptr<model::DataSource> open_data(const DataChoice& data, const ModelConfig& config,
                                              std::optional<std::uint64_t> shuffle_seed) {
   if (const auto* gpt2 = std::get_if<model::Gpt2Config>(&config)) {
-    return open_tokens(data, *gpt2, shuffle_seed);
+    return open_tokens(data, {gpt2->context, gpt2->vocabulary}, shuffle_seed);
+  }
+  if (const auto* llama = std::get_if<model::LlamaConfig>(&config)) {
+    return open_tokens(data, {llama->context, llama->vocabulary}, shuffle_seed);
   }
   return open_images(data, std::get<model::AlexNetConfig>(config), shuffle_seed);
 }

@@ -11,6 +11,7 @@
 #include "checkpoint/error.h"
 #include "checkpoint/weights.h"
 #include "model/zoo/gpt2_names.h"
+#include "model/zoo/llama_names.h"
 #include "tensor/error.h"
 
 namespace penstock::tools {
@@ -19,6 +20,7 @@ namespace {
 
 constexpr const char* kConfigFile = "config.json";
 constexpr const char* kWeightsFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 std::string read_text(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -33,17 +35,51 @@ std::string read_text(const std::filesystem::path& path) {
 
 ModelChoice from_folder(const std::filesystem::path& folder, const std::string& changes) {
   ModelChoice choice;
-  model::Gpt2Config config = model::gpt2_config_from_json(read_text(folder / kConfigFile));
-  if (!changes.empty()) config = model::change_gpt2(config, changes);
-  choice.module = model::make_gpt2(config);
-  choice.config = config;
-  if (std::filesystem::exists(folder / kWeightsFile)) choice.weights = folder / kWeightsFile;
+  const std::string text = read_text(folder / kConfigFile);
+  if (model::is_llama_config(text)) {
+    model::LlamaConfig config = model::llama_config_from_json(text);
+    if (!changes.empty()) config = model::change_llama(config, changes);
+    choice.module = model::make_llama(config);
+    choice.config = config;
+  } else {
+    model::Gpt2Config config = model::gpt2_config_from_json(text);
+    if (!changes.empty()) config = model::change_gpt2(config, changes);
+    choice.module = model::make_gpt2(config);
+    choice.config = config;
+  }
+  if (std::filesystem::exists(folder / kWeightsFile)) {
+    choice.weights = folder / kWeightsFile;
+  } else if (std::filesystem::exists(folder / kIndexFile)) {
+    choice.weights = folder;
+  }
   return choice;
 }
 
-checkpoint::NameMap name_map(const model::Gpt2Config& config) {
+bool is_language_model(const ModelConfig& config) {
+  return !std::holds_alternative<model::AlexNetConfig>(config);
+}
+
+// Of a language model.
+std::vector<model::WeightName> names_of(const ModelConfig& config) {
+  if (const auto* llama = std::get_if<model::LlamaConfig>(&config)) {
+    return model::llama_names(*llama);
+  }
+  return model::gpt2_names(std::get<model::Gpt2Config>(config));
+}
+
+std::string config_text(const ModelConfig& config) {
+  if (const auto* llama = std::get_if<model::LlamaConfig>(&config)) {
+    return model::llama_config_to_json(*llama);
+  }
+  return model::gpt2_config_to_json(std::get<model::Gpt2Config>(config));
+}
+
+checkpoint::NameMap name_map(const ModelConfig& config) {
   return [config](std::string_view name) {
-    return model::gpt2_logical_name(config, std::string(name));
+    if (const auto* llama = std::get_if<model::LlamaConfig>(&config)) {
+      return model::llama_logical_name(*llama, name);
+    }
+    return model::gpt2_logical_name(std::get<model::Gpt2Config>(config), name);
   };
 }
 
@@ -76,10 +112,6 @@ void check_stored(const checkpoint::Weights& weights, const std::filesystem::pat
                               parameter.parameter->shape.to_string());
 }
 
-const model::Gpt2Config& gpt2_of(const ModelChoice& choice) {
-  return std::get<model::Gpt2Config>(choice.config);
-}
-
 }  // namespace
 
 ModelChoice choose_model(const std::string& text) {
@@ -97,17 +129,20 @@ ModelChoice choose_model(const std::string& text) {
   if (const auto* gpt2 = std::get_if<model::Gpt2Config>(&zoo.config)) {
     return {std::move(zoo.module), *gpt2, std::nullopt};
   }
+  if (const auto* llama = std::get_if<model::LlamaConfig>(&zoo.config)) {
+    return {std::move(zoo.module), *llama, std::nullopt};
+  }
   if (const auto* alexnet = std::get_if<model::AlexNetConfig>(&zoo.config)) {
     return {std::move(zoo.module), *alexnet, std::nullopt};
   }
   throw tensor::InvalidArgument("[model] \"" + text +
                                 "\" takes neither tokens nor images, and penstock-train has no "
-                                "other data; expected a gpt2 model or alexnet");
+                                "other data; expected a gpt2 model, a llama or alexnet");
 }
 
 void import_weights(engine::Engine& engine, const ModelChoice& choice) {
   const checkpoint::Weights weights =
-      checkpoint::Weights::open(*choice.weights, name_map(gpt2_of(choice)));
+      checkpoint::Weights::open(*choice.weights, name_map(choice.config));
   for (const auto& stage : engine.stages()) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       check_stored(weights, *choice.weights, parameter);
@@ -123,9 +158,10 @@ void import_weights(engine::Engine& engine, const ModelChoice& choice) {
 }
 
 void check_exportable(const ModelChoice& choice) {
-  if (std::holds_alternative<model::Gpt2Config>(choice.config)) return;
+  if (is_language_model(choice.config)) return;
   throw tensor::InvalidArgument(
-      "[model] --export writes Hugging Face's files, which only a gpt2 model has; the weights of "
+      "[model] --export writes Hugging Face's files, which gpt2 and llama models have; the weights "
+      "of "
       "this one are in its checkpoints");
 }
 
@@ -136,7 +172,7 @@ void export_weights(comm::World& world, const std::filesystem::path& checkpoints
   if (world.rank() != 0) return;
   const tensor::Context context(tensor::make_cpu_allocator());
   std::vector<checkpoint::NamedTensor> tensors;
-  for (const model::Gpt2Name& name : model::gpt2_names(gpt2_of(choice))) {
+  for (const model::WeightName& name : names_of(choice.config)) {
     const checkpoint::TensorInfo& info = reader.info(name.logical);
     const tensor::Tensor data = tensor::Tensor::empty(context, info.shape, info.dtype);
     reader.read(name.logical, data);
@@ -144,7 +180,7 @@ void export_weights(comm::World& world, const std::filesystem::path& checkpoints
   }
   checkpoint::save_weights(folder, tensors);
   std::ofstream out(folder / kConfigFile);
-  out << model::gpt2_config_to_json(gpt2_of(choice)) << '\n';
+  out << config_text(choice.config) << '\n';
   if (!out.flush()) {
     throw checkpoint::FileError("[model] " + (folder / kConfigFile).string() +
                                 " cannot be written");

@@ -31,11 +31,13 @@ po::options_description describe(TrainOptions& options) {
   add("set", po::value(&options.overrides)->value_name("KEY=VALUE")->composing(),
       "override a key: --set optimizer.params.lr=3e-4; may be repeated");
   add("model", po::value(&options.model)->value_name("MODEL")->required(),
-      "alexnet, for images; gpt2, gpt2-medium, gpt2-large or gpt2-xl, with changes as in "
+      "alexnet, for images; gpt2, gpt2-medium, gpt2-large, gpt2-xl or llama, with changes as in "
       "gpt2:layers=4,width=128,heads=4,context=128,vocabulary=256; or a folder with Hugging Face's "
-      "config.json and, if there, model.safetensors, with changes as in FOLDER:dropout=0");
+      "config.json (GPT-2 or Llama) and, if there, model.safetensors or the files of its index, "
+      "with changes as in FOLDER:dropout=0");
   add("data", po::value(&options.data.files)->value_name("FILE")->required()->multitoken(),
-      "what to train on. For a gpt2: text, whose bytes are its tokens, or token files (.bin) of "
+      "what to train on. For a gpt2 or llama: text, whose bytes are its tokens, or token files "
+      "(.bin) of "
       "nanoGPT or llm.c; for alexnet: CIFAR-10's binary files, or MNIST's images "
       "(train-images-idx3-ubyte, with the labels beside them). Several files follow each other");
   add("data-format", po::value<std::string>()->value_name("FORMAT")->default_value("auto"),

@@ -31,7 +31,9 @@ void add_range(checkpoint::Checksum& checksum, const model::RangedFile& file, st
 
 ModelConfig model_from_json(const json& model) {
   if (model.value("model_type", "") != kAlexNet) {
-    return model::gpt2_config_from_json(model.dump());
+    const std::string text = model.dump();
+    if (model::is_llama_config(text)) return model::llama_config_from_json(text);
+    return model::gpt2_config_from_json(text);
   }
   return model::AlexNetConfig{model.at("num_classes").get<std::int64_t>()};
 }
@@ -61,6 +63,9 @@ DataFacts data_facts(const std::vector<std::string>& files) {
 std::string model_text(const ModelConfig& config) {
   if (const auto* gpt2 = std::get_if<model::Gpt2Config>(&config)) {
     return model::gpt2_config_to_json(*gpt2);
+  }
+  if (const auto* llama = std::get_if<model::LlamaConfig>(&config)) {
+    return model::llama_config_to_json(*llama);
   }
   const auto& alexnet = std::get<model::AlexNetConfig>(config);
   return json{{"model_type", kAlexNet}, {"num_classes", alexnet.num_classes}}.dump(2);

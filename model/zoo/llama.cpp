@@ -1,0 +1,43 @@
+#include "model/zoo/llama.h"
+
+#include "model/layers/embedding.h"
+#include "model/layers/linear.h"
+#include "model/layers/llama.h"
+#include "model/layers/rms_norm.h"
+#include "model/losses/cross_entropy_loss.h"
+
+namespace penstock::model {
+
+Module make_llama(const LlamaConfig& config) {
+  check(config);
+  LlamaOptions block;
+  block.width = config.width;
+  block.heads = config.heads;
+  block.kv_heads = config.kv_heads;
+  block.head = config.head;
+  block.inner = config.inner;
+  block.rms_epsilon = config.rms_epsilon;
+  block.rope_theta = config.rope_theta;
+  block.attention_bias = config.attention_bias;
+  block.mlp_bias = config.mlp_bias;
+  const InitRule init = block.weight_init;
+
+  Module module;
+  module.layers.push_back(
+      config.tied ? tied_layer<Embedding>("embed_tokens", "Embedding", nullptr, config.vocabulary,
+                                          config.width, init)
+                  : layer<Embedding>("Embedding", config.vocabulary, config.width, init));
+  for (std::int64_t i = 0; i < config.layers; ++i) {
+    module.layers.push_back(layer<LlamaBlock>("LlamaBlock", block));
+  }
+  module.layers.push_back(layer<RmsNorm>("RmsNorm", config.width, config.rms_epsilon));
+  module.layers.push_back(config.tied
+                              ? tied_layer<Embedding>("embed_tokens", "Head", embedding_logits,
+                                                      config.vocabulary, config.width, init)
+                              : layer<Linear>("Head", config.width, config.vocabulary,
+                                              LinearOptions{.bias = false, .weight_init = init}));
+  module.loss = std::make_shared<CrossEntropyLoss>();
+  return module;
+}
+
+}  // namespace penstock::model
