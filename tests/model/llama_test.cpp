@@ -181,7 +181,9 @@ TEST(Llama, EqualsPlainLoops) {
       config.mlp_bias = bias;
       const Module module = make_llama(config);
       Context context(tensor::make_cpu_allocator());
-      Stage stage(module, 0, std::ssize(module.layers), {.dtype = DType::kF64}, context);
+      StageOptions options;
+      options.dtype = DType::kF64;
+      Stage stage(module, 0, std::ssize(module.layers), options, context);
       std::map<std::string, Tensor> weights;
       std::uint64_t seed = 1;
       for (const StageParameter& parameter : stage.parameters()) {
