@@ -1,7 +1,10 @@
 #include "model/layers/llama.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
 
+#include "model/parallel/collectives.h"
 #include "tensor/error.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/elementwise.h"
@@ -12,10 +15,25 @@ namespace penstock::model {
 
 namespace {
 
-std::unique_ptr<Linear> projection(std::int64_t in, std::int64_t out, bool bias,
-                                   const LlamaOptions& options) {
-  return std::make_unique<Linear>(
-      in, out,
+std::unique_ptr<ColumnLinear> spread(const LlamaOptions& options, const Split::Block& outputs,
+                                     bool bias, Split::Rest rest = Split::Rest::kRefuse) {
+  return std::make_unique<ColumnLinear>(options.width, outputs.units * outputs.unit_size,
+                                        ColumnLinearOptions{.bias = bias,
+                                                            .weight_init = options.weight_init,
+                                                            .bias_init = InitRule::zeros(),
+                                                            .blocks = {outputs},
+                                                            .rest = rest});
+}
+
+// More ranks than heads of keys and values share each.
+std::unique_ptr<ColumnLinear> key_heads(const LlamaOptions& options) {
+  return spread(options, {options.kv_heads, options.head}, options.attention_bias,
+                Split::Rest::kReplicate);
+}
+
+std::unique_ptr<RowLinear> project(const LlamaOptions& options, std::int64_t in, bool bias) {
+  return std::make_unique<RowLinear>(
+      in, options.width,
       LinearOptions{
           .bias = bias, .weight_init = options.weight_init, .bias_init = InitRule::zeros()});
 }
@@ -37,14 +55,10 @@ LlamaAttention::LlamaAttention(const LlamaOptions& options)
       kv_heads_(options.kv_heads),
       head_(options.head),
       theta_(options.rope_theta),
-      q_proj_(add_child(
-          "q_proj", projection(options.width, heads_ * head_, options.attention_bias, options))),
-      k_proj_(add_child(
-          "k_proj", projection(options.width, kv_heads_ * head_, options.attention_bias, options))),
-      v_proj_(add_child(
-          "v_proj", projection(options.width, kv_heads_ * head_, options.attention_bias, options))),
-      o_proj_(add_child(
-          "o_proj", projection(heads_ * head_, options.width, options.attention_bias, options))) {}
+      q_proj_(add_child("q_proj", spread(options, {heads_, head_}, options.attention_bias))),
+      k_proj_(add_child("k_proj", key_heads(options))),
+      v_proj_(add_child("v_proj", key_heads(options))),
+      o_proj_(add_child("o_proj", project(options, heads_ * head_, options.attention_bias))) {}
 
 std::vector<Tensor> LlamaAttention::forward(Context& context, std::span<const Tensor> inputs) {
   expect_inputs("llama_attention", inputs, 1);
@@ -52,21 +66,21 @@ std::vector<Tensor> LlamaAttention::forward(Context& context, std::span<const Te
 }
 
 Tensor LlamaAttention::apply(Context& context, const Tensor& x) {
+  const Tensor all = enter_group(context, x);
   const Tensor qkv =
-      tensor::rotary_qkv(context, q_proj_.apply(context, x), k_proj_.apply(context, x),
-                         v_proj_.apply(context, x), {.head = head_, .theta = theta_});
-  return o_proj_.apply(
-      context,
-      tensor::attention(context, qkv, {.heads = heads_, .kv_heads = kv_heads_, .causal = true}));
+      tensor::rotary_qkv(context, q_proj_.apply(context, all), k_proj_.apply(context, all),
+                         v_proj_.apply(context, all), {.head = head_, .theta = theta_});
+  const std::int64_t size = context.model.size;
+  const tensor::AttentionShape shape{.heads = heads_ / size,
+                                     .kv_heads = std::max<std::int64_t>(1, kv_heads_ / size),
+                                     .causal = true};
+  return o_proj_.apply(context, tensor::attention(context, qkv, shape));
 }
 
 SwiGluMlp::SwiGluMlp(const LlamaOptions& options)
-    : gate_proj_(add_child("gate_proj",
-                           projection(options.width, options.inner, options.mlp_bias, options))),
-      up_proj_(add_child("up_proj",
-                         projection(options.width, options.inner, options.mlp_bias, options))),
-      down_proj_(add_child("down_proj",
-                           projection(options.inner, options.width, options.mlp_bias, options))) {}
+    : gate_proj_(add_child("gate_proj", spread(options, {options.inner, 1}, options.mlp_bias))),
+      up_proj_(add_child("up_proj", spread(options, {options.inner, 1}, options.mlp_bias))),
+      down_proj_(add_child("down_proj", project(options, options.inner, options.mlp_bias))) {}
 
 std::vector<Tensor> SwiGluMlp::forward(Context& context, std::span<const Tensor> inputs) {
   expect_inputs("swiglu_mlp", inputs, 1);
@@ -74,8 +88,9 @@ std::vector<Tensor> SwiGluMlp::forward(Context& context, std::span<const Tensor>
 }
 
 Tensor SwiGluMlp::apply(Context& context, const Tensor& x) {
-  const Tensor gate = gate_proj_.apply(context, x);
-  return down_proj_.apply(context, tensor::swiglu(context, gate, up_proj_.apply(context, x)));
+  const Tensor all = enter_group(context, x);
+  const Tensor gate = gate_proj_.apply(context, all);
+  return down_proj_.apply(context, tensor::swiglu(context, gate, up_proj_.apply(context, all)));
 }
 
 LlamaBlock::LlamaBlock(const LlamaOptions& options)

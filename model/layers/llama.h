@@ -1,10 +1,11 @@
-// The parts of a Llama block, with Hugging Face's names and layouts: weights are [out, in].
+// The parts of a Llama block, with Hugging Face's names and layouts: weights are [out, in]. The
+// ranks of a model group share out heads and the MLP's inner numbers.
 #pragma once
 
 #include <cstdint>
 
 #include "model/layer.h"
-#include "model/layers/linear.h"
+#include "model/layers/parallel_linear.h"
 #include "model/layers/rms_norm.h"
 
 namespace penstock::model {
@@ -23,7 +24,8 @@ struct LlamaOptions {
 };
 
 // Grouped-query causal self-attention with rotary positions. x [rows, tokens, width]. Children:
-// q_proj, k_proj and v_proj, from width to heads or kv_heads times `head`; o_proj, back.
+// q_proj, k_proj and v_proj, from width to heads or kv_heads times `head`; o_proj, back. The size
+// of the model group divides heads, and kv_heads or is a multiple of it.
 class LlamaAttention final : public Layer {
  public:
   explicit LlamaAttention(const LlamaOptions& options);
@@ -34,10 +36,10 @@ class LlamaAttention final : public Layer {
  private:
   std::int64_t heads_, kv_heads_, head_;
   double theta_;
-  Linear& q_proj_;
-  Linear& k_proj_;
-  Linear& v_proj_;
-  Linear& o_proj_;
+  ColumnLinear& q_proj_;
+  ColumnLinear& k_proj_;
+  ColumnLinear& v_proj_;
+  RowLinear& o_proj_;
 };
 
 // down(silu(gate(x)) · up(x)). x [..., width]. Children: gate_proj, up_proj, down_proj.
@@ -49,9 +51,9 @@ class SwiGluMlp final : public Layer {
   Tensor apply(Context& context, const Tensor& x);
 
  private:
-  Linear& gate_proj_;
-  Linear& up_proj_;
-  Linear& down_proj_;
+  ColumnLinear& gate_proj_;
+  ColumnLinear& up_proj_;
+  RowLinear& down_proj_;
 };
 
 // x + attention(norm(x)), then x + mlp(norm(x)). Children: input_layernorm, self_attn,

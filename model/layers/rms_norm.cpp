@@ -5,7 +5,9 @@
 namespace penstock::model {
 
 RmsNorm::RmsNorm(std::int64_t width, double epsilon)
-    : weight_(add_parameter("weight", {width}, InitRule::ones())), epsilon_(epsilon) {}
+    : weight_(add_parameter("weight", {width}, InitRule::ones(),
+                            Split::whole(Split::Gradient::kPartOfTheSequence))),
+      epsilon_(epsilon) {}
 
 std::vector<Tensor> RmsNorm::forward(Context& context, std::span<const Tensor> inputs) {
   expect_inputs("rms_norm", inputs, 1);

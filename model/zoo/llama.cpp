@@ -1,12 +1,29 @@
 #include "model/zoo/llama.h"
 
 #include "model/layers/embedding.h"
-#include "model/layers/linear.h"
+#include "model/layers/head.h"
 #include "model/layers/llama.h"
 #include "model/layers/rms_norm.h"
 #include "model/losses/cross_entropy_loss.h"
 
 namespace penstock::model {
+
+namespace {
+
+constexpr const char* kTable = "embed_tokens";
+
+LayerSpec token_embedding(const LlamaConfig& config, const InitRule& init) {
+  if (!config.tied) return layer<Embedding>("Embedding", config.vocabulary, config.width, init);
+  return tied_layer<Embedding>(kTable, "Embedding", nullptr, config.vocabulary, config.width, init);
+}
+
+LayerSpec head(const LlamaConfig& config, const InitRule& init) {
+  if (!config.tied) return layer<Head>("Head", config.width, config.vocabulary, init);
+  return tied_layer<Embedding>(kTable, "Head", embedding_logits, config.vocabulary, config.width,
+                               init);
+}
+
+}  // namespace
 
 Module make_llama(const LlamaConfig& config) {
   check(config);
@@ -23,19 +40,14 @@ Module make_llama(const LlamaConfig& config) {
   const InitRule init = block.weight_init;
 
   Module module;
-  module.layers.push_back(
-      config.tied ? tied_layer<Embedding>("embed_tokens", "Embedding", nullptr, config.vocabulary,
-                                          config.width, init)
-                  : layer<Embedding>("Embedding", config.vocabulary, config.width, init));
+  module.layers.push_back(with_sequence(SequenceRole::kEnters, token_embedding(config, init)));
   for (std::int64_t i = 0; i < config.layers; ++i) {
-    module.layers.push_back(layer<LlamaBlock>("LlamaBlock", block));
+    module.layers.push_back(
+        with_sequence(SequenceRole::kInside, layer<LlamaBlock>("LlamaBlock", block)));
   }
-  module.layers.push_back(layer<RmsNorm>("RmsNorm", config.width, config.rms_epsilon));
-  module.layers.push_back(config.tied
-                              ? tied_layer<Embedding>("embed_tokens", "Head", embedding_logits,
-                                                      config.vocabulary, config.width, init)
-                              : layer<Linear>("Head", config.width, config.vocabulary,
-                                              LinearOptions{.bias = false, .weight_init = init}));
+  module.layers.push_back(with_sequence(
+      SequenceRole::kInside, layer<RmsNorm>("RmsNorm", config.width, config.rms_epsilon)));
+  module.layers.push_back(with_sequence(SequenceRole::kLeaves, head(config, init)));
   module.loss = std::make_shared<CrossEntropyLoss>();
   return module;
 }
