@@ -14,6 +14,7 @@
 #include "model/losses/mse_loss.h"
 #include "model/parallel/collectives.h"
 #include "model/zoo/gpt2.h"
+#include "model/zoo/llama.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/shape.h"
 #include "tests/model/stage_support.h"
@@ -209,6 +210,37 @@ TEST_P(Gpt2Parts, LogitsComeTogetherForWhoLooksAtThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Axes, Gpt2Parts,
+                         ::testing::Values(ModelAxis{2}, ModelAxis{4}, ModelAxis{2, 0, true},
+                                           ModelAxis{4, 0, true}),
+                         [](const auto& axis) {
+                           return "Model" + std::to_string(axis.param.size) +
+                                  (axis.param.sequence_parallel ? "Sequence" : "");
+                         });
+
+Case llama(bool tied) {
+  const LlamaConfig config{.layers = 2,
+                           .width = 8,
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head = 4,
+                           .inner = 12,
+                           .context = 8,
+                           .vocabulary = 13,
+                           .attention_bias = true,
+                           .mlp_bias = true,
+                           .tied = tied};
+  return {make_llama(config), [](Context& context) { return tokens(context, 3, 1, 13); },
+          [](Context& context) { return tokens(context, 3, 4, 13); }};
+}
+
+class LlamaParts : public ::testing::TestWithParam<ModelAxis> {};
+
+TEST_P(LlamaParts, ComputeWhatOneRankDoes) {
+  expect_equal_to_one_rank(llama(/*tied=*/true), {.axis = GetParam()});
+  expect_equal_to_one_rank(llama(/*tied=*/false), {.axis = GetParam(), .split_backward = true});
+}
+
+INSTANTIATE_TEST_SUITE_P(Axes, LlamaParts,
                          ::testing::Values(ModelAxis{2}, ModelAxis{4}, ModelAxis{2, 0, true},
                                            ModelAxis{4, 0, true}),
                          [](const auto& axis) {

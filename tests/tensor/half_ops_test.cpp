@@ -157,6 +157,27 @@ TEST(HalfCrossEntropy, TheLossIsF32AndGradientsAreRoundedOnce) {
       {numbers({90, 301}, -4, 4), ids({90}, 301)}, {.output = 2});
 }
 
+TEST(HalfCrossEntropy, PartsOfTheClassesToo) {
+  Context context = cpu_context();
+  for (const DType dtype : kHalves) {
+    const Tensor logits = uniform(context, {20, 33}, dtype, -4, 4);
+    const Tensor targets = ids({20}, 60);
+    const IndexPart part{.first = 10, .total = 60};
+    const auto got = values<double>(class_sums(context, logits, targets, part));
+    const auto wanted =
+        values<double>(class_sums(context, cast(context, logits, DType::kF64), targets, part));
+    for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-6);
+  }
+}
+
+TEST(HalfEmbedding, PartsOfATable) {
+  check_half(
+      [](Context& c, Inputs x) -> Tensors {
+        return {embedding(c, x[0], x[1], {.first = 2, .total = 9})};
+      },
+      {ids({20, 20}, 9), numbers({5, 150}, -1, 1)}, {.activations = 0, .output = 0});
+}
+
 TEST(HalfEmbedding, RowsAreExactAndTheirGradientsSummedInF32) {
   // 400 rows fall on 7: sums of 16 bits would be off by many ulps.
   check_half([](Context& c, Inputs x) -> Tensors { return {embedding(c, x[0], x[1])}; },
