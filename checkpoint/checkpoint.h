@@ -58,6 +58,7 @@ struct SaveRequest {
   std::vector<FilePlan> files;      // this rank's; may be empty
   std::string engine_json;          // a JSON text; rank 0's is stored
   int keep_last = 0;                // remove older complete tags beyond this many; 0: keep all
+  bool save_latest = true;          // let `latest` name it
 };
 
 struct SaveResult {
@@ -84,6 +85,11 @@ struct TensorInfo {
   tensor::Shape shape;
 };
 
+struct StoredPiece {
+  std::string file;
+  Region region;
+};
+
 // Whether a read may convert between floating dtypes; otherwise the stored dtype must be the
 // destination's.
 enum class Cast : bool { kNo, kFloating };
@@ -98,6 +104,10 @@ class Reader {
   static Reader open(comm::World& world, const std::filesystem::path& directory,
                      const std::optional<std::string>& tag = std::nullopt,
                      FileSystem& file_system = posix_file_system());
+  // Not collective, for a tool of one process: the data files are left to faults().
+  static Reader inspect(const std::filesystem::path& directory,
+                        const std::optional<std::string>& tag = std::nullopt,
+                        FileSystem& file_system = posix_file_system());
   Reader(Reader&&) noexcept;
   Reader& operator=(Reader&&) noexcept;
   ~Reader();
@@ -107,6 +117,13 @@ class Reader {
   // checkpoint that it was to replace is loaded.
   const std::filesystem::path& path() const;
   const std::string& engine_json() const;
+  std::int64_t saved_at() const;  // nanoseconds since 1970
+  // The files that belong to it, with their bytes.
+  std::map<std::string, std::uint64_t> files() const;
+  // Where the elements of a tensor lie.
+  std::vector<StoredPiece> pieces(std::string_view name) const;
+  // Checks the data files whole: what is wrong, one text for each file that is not as it was saved.
+  std::vector<std::string> faults() const;
   // Every logical tensor, by name.
   const std::map<std::string, TensorInfo, std::less<>>& tensors() const;
   bool contains(std::string_view name) const;

@@ -56,9 +56,14 @@ std::vector<std::string> tags_beyond(FileSystem& file_system, const Places& plac
     by_age.emplace_back(parse_manifest(path.string(), read_text(file_system, path)).saved_at, tag);
   }
   std::sort(by_age.rbegin(), by_age.rend());  // newest first
+  std::string latest;
+  if (file_system.kind(places.directory / kLatestFile) == FileKind::kFile) {
+    latest = read_latest(file_system, places.directory);
+  }
   std::vector<std::string> tags;
   for (std::size_t i = static_cast<std::size_t>(keep_last); i < by_age.size(); ++i) {
-    if (by_age[i].second != places.tag) tags.push_back(by_age[i].second);
+    const std::string& tag = by_age[i].second;
+    if (tag != places.tag && tag != latest) tags.push_back(tag);
   }
   return tags;
 }

@@ -30,7 +30,7 @@ void publish(FileSystem& file_system, const Places& places, const Manifest& mani
 void point_latest(FileSystem& file_system, const Places& places);
 
 // Removes what the new checkpoint replaces: `old`, and with keep_last > 0 the oldest complete tags
-// beyond that many, but never the new one. Returns what could not be done.
+// beyond that many, but never the new one or what `latest` names. Returns what could not be done.
 std::vector<std::string> remove_replaced(FileSystem& file_system, const Places& places,
                                          int keep_last);
 

@@ -136,6 +136,13 @@ Reader Reader::open(comm::World& world, const fs::path& directory,
   return Reader(std::move(state));
 }
 
+Reader Reader::inspect(const fs::path& directory, const std::optional<std::string>& tag,
+                       FileSystem& file_system) {
+  auto state = std::make_unique<State>(file_system);
+  state->find(directory, tag);
+  return Reader(std::move(state));
+}
+
 Reader::Reader(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Reader::Reader(Reader&&) noexcept = default;
 Reader& Reader::operator=(Reader&&) noexcept = default;
@@ -153,6 +160,30 @@ const std::string& Reader::engine_json() const {
 const std::map<std::string, TensorInfo, std::less<>>& Reader::tensors() const {
   return state_->tensors;
 }
+std::int64_t Reader::saved_at() const {
+  return state_->manifest.saved_at;
+}
+
+std::map<std::string, std::uint64_t> Reader::files() const {
+  std::map<std::string, std::uint64_t> files;
+  for (const auto& [name, facts] : state_->manifest.files) files.emplace(name, facts.bytes);
+  return files;
+}
+
+std::vector<StoredPiece> Reader::pieces(std::string_view name) const {
+  (void)info(name);  // throws when there is none
+  std::vector<StoredPiece> pieces;
+  for (const ManifestPiece& piece : state_->manifest.tensors.find(name)->second.pieces) {
+    pieces.push_back({piece.file, piece.region});
+  }
+  return pieces;
+}
+
+std::vector<std::string> Reader::faults() const {
+  return faults_of_files(state_->file_system, state_->path, state_->manifest,
+                         share_of_files(state_->manifest, 0, 1));
+}
+
 bool Reader::contains(std::string_view name) const {
   return state_->manifest.tensors.contains(name);
 }

@@ -174,13 +174,20 @@ std::vector<std::string> share_of_files(const Manifest& manifest, int rank, int 
   return mine;
 }
 
-void verify_files(FileSystem& file_system, const fs::path& directory, const Manifest& manifest,
-                  const std::vector<std::string>& files) {
+std::vector<std::string> faults_of_files(FileSystem& file_system, const fs::path& directory,
+                                         const Manifest& manifest,
+                                         const std::vector<std::string>& files) {
   FileCheck check(file_system, directory, manifest);
   std::vector<std::string> faults;
   for (const std::string& name : files) {
     if (auto fault = check.fault(name)) faults.push_back(std::move(*fault));
   }
+  return faults;
+}
+
+void verify_files(FileSystem& file_system, const fs::path& directory, const Manifest& manifest,
+                  const std::vector<std::string>& files) {
+  const std::vector<std::string> faults = faults_of_files(file_system, directory, manifest, files);
   if (faults.empty()) return;
   std::string text;
   for (std::size_t i = 0; i < std::min(faults.size(), kMostFaultsShown); ++i) {

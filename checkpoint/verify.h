@@ -14,7 +14,12 @@ namespace penstock::checkpoint {
 std::vector<std::string> share_of_files(const Manifest& manifest, int rank, int ranks);
 
 // Checks the files: presence, size, checksum, and that each holds exactly the pieces that the
-// manifest lists. Throws one FileError that tells all faults, naming files and tensors.
+// manifest lists. One text for each file with a fault, naming files and tensors.
+std::vector<std::string> faults_of_files(FileSystem& file_system,
+                                         const std::filesystem::path& directory,
+                                         const Manifest& manifest,
+                                         const std::vector<std::string>& files);
+// The same, thrown as one FileError that tells the first few.
 void verify_files(FileSystem& file_system, const std::filesystem::path& directory,
                   const Manifest& manifest, const std::vector<std::string>& files);
 

@@ -1,7 +1,6 @@
 // Model weights in plain safetensors files, such as Hugging Face's.
 #pragma once
 
-#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -24,30 +23,35 @@ using NameMap = std::function<std::optional<std::string>(std::string_view name_i
 // until a tensor is asked for.
 class Weights {
  public:
-  // A file, or a folder that holds model.safetensors or else model.safetensors.index.json with the
-  // files that it names. Throws FileError when there is none or it is malformed, when the index and
-  // the files' headers differ in what they hold, or when the map gives two tensors one name.
+  // A file, or a folder that holds model.safetensors or several files with
+  // model.safetensors.index.json. Throws FileError when there is none or it is malformed, when
+  // index and files do not hold exactly the same tensors, or the map gives two tensors one name.
   static Weights open(const std::filesystem::path& path, const NameMap& map = {},
                       FileSystem& file_system = posix_file_system());
 
   const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
-  // Of the first file.
-  const Metadata& metadata() const { return files_.front().metadata(); }
+  const Metadata& metadata() const { return files_.front().metadata(); }  // of the first file
   bool contains(std::string_view name) const { return tensors_.contains(name); }
   // Throws FileError when there is no such tensor.
   const TensorInfo& info(std::string_view name) const;
-  // Fills the destination (cpu); the shapes must be equal.
+  // Fills the destination (cpu). Whole: the shapes must be equal. Region: destination.numel() must
+  // be region.numel(); its shape is free.
   void read(std::string_view name, const tensor::Tensor& destination, Cast cast = Cast::kNo) const;
+  void read(std::string_view name, const Region& region, const tensor::Tensor& destination,
+            Cast cast = Cast::kNo) const;
 
  private:
+  // Where a tensor lies.
   struct Place {
-    std::size_t file;
-    std::string name;  // in that file
+    std::size_t file;  // into files_
+    std::string name;  // in the file
   };
 
-  explicit Weights(std::vector<SafetensorsFile> files) : files_(std::move(files)) {}
+  explicit Weights(std::filesystem::path path) : path_(std::move(path)) {}
+  void add_file(SafetensorsFile file, const NameMap& map);
 
-  std::vector<SafetensorsFile> files_;  // at least one
+  std::filesystem::path path_;
+  std::vector<SafetensorsFile> files_;
   std::map<std::string, TensorInfo, std::less<>> tensors_;
   std::map<std::string, Place, std::less<>> places_;
 };

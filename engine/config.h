@@ -73,9 +73,14 @@ struct CommunicationConfig {
   bool operator==(const CommunicationConfig&) const = default;
 };
 
+// Ranks that save under different tags: take rank 0's, the same with a warning, or an error.
+enum class TagValidation { kIgnore, kWarn, kFail };
+
 struct CheckpointConfig {
   std::optional<int> keep_last;  // none: all
   double timeout_seconds = 3600.0;
+  bool async = false;
+  TagValidation tag_validation = TagValidation::kWarn;
   bool operator==(const CheckpointConfig&) const = default;
 };
 

@@ -191,6 +191,11 @@ Config bind_config(const JsonValue& root) {
   config.communication = bind_communication(root);
   top.read("checkpoint.keep_last", config.checkpoint.keep_last);
   top.read("checkpoint.timeout_seconds", config.checkpoint.timeout_seconds);
+  top.read("checkpoint.async", config.checkpoint.async);
+  top.read_choice("checkpoint.tag_validation", config.checkpoint.tag_validation,
+                  {{"Ignore", TagValidation::kIgnore},
+                   {"Warn", TagValidation::kWarn},
+                   {"Fail", TagValidation::kFail}});
   top.read("frozen_parameters", config.frozen_parameters);
   bind_reports(root, config);
   top.read("dataloader_drop_last", config.dataloader_drop_last);

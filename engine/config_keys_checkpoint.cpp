@@ -11,9 +11,12 @@ constexpr KeyRow kRows[] = {
     supported("checkpoint.timeout_seconds", kNumber, "3600.0", above(0),
               "Longest wait for a rank that is busy with the disk while a checkpoint is saved or "
               "loaded; communication.timeout_seconds where that is longer. Penstock only."),
-    off_only("checkpoint.async", kBool, "false", any(), "a save returns when its files are safe"),
-    hint("checkpoint.tag_validation", kString, "\"Warn\"", one_of("Ignore|Warn|Fail"),
-         "ranks that save under different tags always get an error"),
+    supported("checkpoint.async", kBool, "false", any(),
+              "A save returns once the state is copied, and is written beside the training. "
+              "Penstock only."),
+    supported("checkpoint.tag_validation", kString, "\"Warn\"", one_of("Ignore|Warn|Fail"),
+              "Ranks that save under different tags: all take that of rank 0, the same with a "
+              "warning, or an error."),
     hint("checkpoint.load_universal", kBool, "false", any(), "any grid loads any checkpoint"),
     off_only("checkpoint.use_node_local_storage", kBool, "false", any(),
              "a checkpoint lies in one folder that all ranks see"),

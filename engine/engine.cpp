@@ -50,13 +50,28 @@ void Engine::set_train_batch_size(std::int64_t train_batch_size) {
 }
 
 void Engine::save_checkpoint(const std::filesystem::path& directory, const std::string& tag,
-                             const std::string& client_state) {
-  state_->save(directory, tag, client_state);
+                             const SaveOptions& options) {
+  state_->save(directory, tag, options);
+}
+
+void Engine::finish_save() {
+  state_->require_usable();
+  state_->finish_save(CallKind::kFinishSave);
 }
 
 LoadResult Engine::load_checkpoint(const std::filesystem::path& directory,
-                                   const std::optional<std::string>& tag) {
-  return state_->load(directory, tag);
+                                   const std::optional<std::string>& tag,
+                                   const LoadOptions& options) {
+  return state_->load(directory, tag, options);
+}
+
+void Engine::save_module(const std::filesystem::path& folder) {
+  state_->save_module(folder);
+}
+
+LoadModuleResult Engine::load_module(const std::filesystem::path& path,
+                                     const LoadModuleOptions& options) {
+  return state_->load_module(path, options);
 }
 
 std::vector<RankReport> Engine::rank_reports(const ReportOptions& options) {
@@ -65,9 +80,16 @@ std::vector<RankReport> Engine::rank_reports(const ReportOptions& options) {
 
 void Engine::close() {
   state_->require_usable();
+  std::exception_ptr save_error;
+  try {
+    state_->finish_save(CallKind::kClose);
+  } catch (const checkpoint::FileError&) {
+    save_error = std::current_exception();
+  }
   state_->rank->gradients->close();
   state_->rank->comms.close();
   state_->failure = "it was closed";
+  if (save_error) std::rethrow_exception(save_error);
 }
 
 void Engine::set_data(std::unique_ptr<model::DataSource> data) {
@@ -213,7 +235,25 @@ Ballot Engine::State::ballot(CallKind kind) {
   result.kind = kind;
   result.number = ++calls;
   result.hash = identity;
+  result.save_ready = saving.ready();
   return result;
+}
+
+std::int64_t Engine::State::agree(const Ballot& mine) {
+  const Agreement agreed = vote(world, mine);
+  // Every rank has the same save under way, or none.
+  if (agreed.save_ready) advance_save();
+  return agreed.position;
+}
+
+void Engine::State::refuse_together(CallKind kind, const std::function<void()>& work) {
+  Ballot mine = ballot(kind);
+  try {
+    work();
+  } catch (const std::exception& error) {
+    mine.error = error_text(error);
+  }
+  agree(mine);
 }
 
 void Engine::State::vote_after(CallKind kind, const std::function<void()>& work) {
@@ -228,7 +268,7 @@ void Engine::State::vote_after(CallKind kind, const std::function<void()>& work)
   Ballot mine = ballot(kind);
   mine.error = std::move(text);
   try {
-    vote(world, mine);
+    agree(mine);
   } catch (const CallRefused&) {
     if (error) std::rethrow_exception(error);
     throw;

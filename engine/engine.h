@@ -26,6 +26,7 @@
 #include "comm/world.h"
 #include "engine/batch_config.h"
 #include "engine/batch_function.h"
+#include "engine/checkpoint_options.h"
 #include "engine/config.h"
 #include "engine/errors.h"
 #include "engine/eval.h"
@@ -73,12 +74,6 @@ struct EngineOptions {
   ScheduleFactory schedule = nullptr;
 };
 
-// What load_checkpoint found.
-struct LoadResult {
-  std::string tag;
-  std::string client_state;  // as given to save_checkpoint
-};
-
 class Engine {
  public:
   // Collective. Checks everything first, then builds this rank's stages. The module is copied; the
@@ -118,19 +113,42 @@ class Engine {
   // Changes the number of micro batches of the coming steps, and all that follows from it; the size
   // of a micro batch stays. With pipeline.schedule "auto" a schedule for them is searched with the
   // costs that are known; one that is read from a file serves no other number. A size that is not
-  // possible changes nothing: CallRefused or ConfigError on every rank. A checkpoint keeps the size:
-  // a run that loads it goes on with it, unless it is configured for another one than the run that
-  // saved it was.
+  // possible changes nothing: CallRefused or ConfigError on every rank. A checkpoint keeps the
+  // size: a run that loads it goes on with it, unless it is configured for another one than the run
+  // that saved it was.
   void set_train_batch_size(std::int64_t train_batch_size);
-  // Commits a checkpoint; tag "" means global_stepN.
+  // Commits a checkpoint; tag "" means global_stepN. Throws FileError or CallRefused, the same on
+  // every rank, and the engine goes on as if nothing had been asked.
+  //
+  // Asynchronous (SaveOptions::async, checkpoint.async): returns once the state is copied, into
+  // memory that the engine keeps for the next save. A thread writes the copy. Rank 0 commits when a
+  // later collective call finds every rank done; what failed is thrown by the next collective call
+  // on every rank, which then has done nothing else. Only one save is under way: saving again,
+  // loading and close() wait for it, and throw what it failed with. An engine that is destroyed
+  // without close() gives it up; what was there before still loads.
   void save_checkpoint(const std::filesystem::path& directory, const std::string& tag = "",
-                       const std::string& client_state = "");
+                       const SaveOptions& options = {});
+  // Waits until no save is under way. Throws what it failed with.
+  void finish_save();
   // Takes over a checkpoint of any pipe × data grid; without a tag the one that `latest` names.
+  // What does not fit the model is a FileError or CallRefused, the same on every rank, before
+  // anything changed; LoadOptions can allow for it.
   LoadResult load_checkpoint(const std::filesystem::path& directory,
-                             const std::optional<std::string>& tag = std::nullopt);
+                             const std::optional<std::string>& tag = std::nullopt,
+                             const LoadOptions& options = {});
+  // Writes the weights alone, under their logical names, as safetensors into a folder:
+  // model.safetensors, or a file for each rank that holds some and model.safetensors.index.json,
+  // which Hugging Face's readers know. The folder is made anew, at once, when all is written; one
+  // that holds anything else is refused. Replicas and pipe ranks share no file.
+  void save_module(const std::filesystem::path& folder);
+  // Reads weights alone from such a folder, or a file; floating dtypes are converted. Everything
+  // else stays as it is. Errors as for load_checkpoint.
+  LoadModuleResult load_module(const std::filesystem::path& path,
+                               const LoadModuleOptions& options = {});
   // What every rank has done so far, by rank; the same on all of them.
   std::vector<RankReport> rank_reports(const ReportOptions& options = {});
-  // Ends the engine in order: closes its communicators. Not called after a failure.
+  // Ends the engine in order: waits for a save under way, then closes the communicators; afterwards
+  // throws what the save failed with. Not called after a failure.
   void close();
 
   // --- local calls

@@ -23,7 +23,7 @@ void Engine::State::set_train_batch_size(std::int64_t train_batch_size) {
   } catch (const std::exception& error) {
     mine.error = error_text(error);
   }
-  vote(world, mine);
+  agree(mine);
   if (wanted == batch) return;
 
   // With "auto", what the passes cost is known once a schedule was found.

@@ -128,7 +128,7 @@ std::vector<RankReport> Engine::State::rank_reports(const ReportOptions& report_
   require_usable();
   Ballot mine = ballot(CallKind::kReport);
   mine.options = report_options.plan ? 1 : 0;
-  vote(world, mine);
+  agree(mine);
   std::optional<RankMemory> plan;
   if (report_options.plan) {
     vote_after(CallKind::kReport, [&] { plan = plan_for_largest(); });

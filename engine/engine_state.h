@@ -9,11 +9,14 @@
 #include <string>
 
 #include "engine/activation_meter.h"
+#include "engine/async_save.h"
 #include "engine/batch_split.h"
 #include "engine/call_clock.h"
 #include "engine/cost_meter.h"
 #include "engine/engine.h"
+#include "engine/engine_json.h"
 #include "engine/found_schedule.h"
+#include "engine/load_plan.h"
 #include "engine/memory_meter.h"
 #include "engine/monitors.h"
 #include "engine/rank_state.h"
@@ -115,16 +118,43 @@ struct Engine::State {
   // Makes it the engine's own, read ahead where the configuration says so; null: none.
   void own_source(std::unique_ptr<model::DataSource> given);
 
-  // --- checkpoints (engine_checkpoint.cpp)
+  // --- saving (engine_save.cpp)
   void save(const std::filesystem::path& directory, const std::string& tag,
-            const std::string& client_state);
-  // What makes the next step equal beside the tensors, as JSON.
-  std::string engine_json(const std::string& client_state) const;
-  LoadResult load(const std::filesystem::path& directory, const std::optional<std::string>& tag);
+            const SaveOptions& save_options);
+  // What makes the next step equal beside the tensors.
+  EngineJson engine_json(const SaveOptions& save_options) const;
+  // Collective: the tag that all ranks save under.
+  std::string agreed_tag(const std::string& tag);
+  // Collective: waits until no save is under way; throws the FileError that it ended with.
+  void finish_save(CallKind kind);
+  // Collective, when every rank is ready: takes a save that is under way one phase on.
+  void advance_save();
+  void note_saved(const std::string& tag, const checkpoint::SaveResult& result);
+  void save_module(const std::filesystem::path& folder);
+
+  // --- loading (engine_load.cpp)
+  LoadResult load(const std::filesystem::path& directory, const std::optional<std::string>& tag,
+                  const LoadOptions& load_options);
+  LoadModuleResult load_module(const std::filesystem::path& path,
+                               const LoadModuleOptions& load_options);
+  // Collective: what does not fit, or throws if it has to fit. `more` is done before the ranks
+  // agree that nothing is in the way.
+  LoadModuleResult agree_to_load(CallKind kind, const LoadPlan& plan, const TensorSource& from,
+                                 bool strict, const std::string& advice,
+                                 const std::function<void()>& more);
+  // Collective: afterwards a failure leaves the engine unusable.
+  void read_all(const LoadPlan& plan, const TensorSource& from);
+  // Takes over what stands beside the tensors.
+  void adopt(const EngineJson& saved, const std::string& tag, const LoadOptions& load_options);
 
   void require_usable() const;
   void log(tensor::LogLevel level, std::string message, std::int64_t step = -1) const;
   Ballot ballot(CallKind kind);
+  // Votes, and lets a save that is under way go on. Returns what vote() says of the position.
+  // Throws as vote(), and the FileError of a save that failed.
+  std::int64_t agree(const Ballot& mine);
+  // Collective: does the work, and throws the same CallRefused on every rank if it failed on any.
+  void refuse_together(CallKind kind, const std::function<void()>& work);
   // Collective: does the work, votes on whether it went well everywhere, and throws if not; what
   // the work itself threw is thrown on its rank.
   void vote_after(CallKind kind, const std::function<void()>& work);
@@ -159,6 +189,7 @@ struct Engine::State {
   // Position of the source where the next step begins; meaningful on ranks that load.
   std::int64_t source_position = 0;
 
+  AsyncSave saving;
   std::unique_ptr<Monitors> monitors;  // on rank 0, when there are any
   CallClock call_clock;
   std::int64_t trained = 0, evaluated = 0;   // calls that ended well; for reports

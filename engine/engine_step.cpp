@@ -240,7 +240,7 @@ std::int64_t Engine::State::prepare(CallKind kind, const std::function<void(Ball
   } catch (const std::exception& error) {
     mine.error = error_text(error);
   }
-  const std::int64_t begin = vote(world, mine);
+  const std::int64_t begin = agree(mine);
   run.number = ++batches;
   run.losses.reset(run.micro_batches);
   if (run.eval.outputs != EvalOutputs::kNone && rank->owns_last_stage()) {

@@ -6,6 +6,8 @@
 #include <functional>
 #include <numeric>
 
+#include "checkpoint/region_copy.h"
+
 namespace penstock::engine {
 
 namespace {
@@ -109,16 +111,44 @@ std::vector<Piece> pieces_of(const tensor::Context& context, const std::string& 
 
 void read_shard(const tensor::Context& context, const checkpoint::Reader& reader,
                 const std::string& name, const ShardData& to) {
-  if (to.shard.is_everything()) return reader.read(name, whole_region(to), to.data);
+  read_shard(
+      context,
+      [&](const Region& region, const Tensor& destination) {
+        reader.read(name, region, destination);
+      },
+      to);
+}
+
+void read_shard(const tensor::Context& context, const ReadRegion& read, const ShardData& to) {
+  if (to.shard.is_everything()) return read(whole_region(to), to.data);
   const std::vector<Part> parts = parts_of(to);
-  if (is_packed(to, parts)) return reader.read(name, parts[0].region, to.data);
+  if (is_packed(to, parts)) return read(parts[0].region, to.data);
   for (const Part& part : parts) {
     const Tensor packed = Tensor::empty(context, {part.end - part.begin}, to.data.dtype());
-    reader.read(name, part.region, packed);
+    read(part.region, packed);
     for_each_run(to, part, packed, [](std::byte* own, std::byte* piece, std::size_t bytes) {
       std::memcpy(own, piece, bytes);
     });
   }
+}
+
+Tensor gather_shards(const tensor::Context& context, comm::Communicator& group,
+                     const model::Parameter& parameter, const Tensor& own) {
+  const bool first = group.rank() == 0;
+  const Tensor whole = first ? Tensor::empty(context, parameter.shape, own.dtype()) : Tensor();
+  for (int member = 0; member < group.size(); ++member) {
+    const Shard shard = model::shard_of(parameter.name, parameter.shape, parameter.split,
+                                        {.size = group.size(), .rank = member});
+    const Tensor part = Tensor::empty(context, shard.shape, own.dtype());
+    if (member == group.rank()) std::memcpy(part.raw(), own.raw(), own.nbytes());
+    group.broadcast(part, member).wait();
+    if (!first) continue;
+    // The part is to the whole what a rank's data are to its pieces, the other way round.
+    for (const Piece& piece : pieces_of(context, parameter.name, {parameter.shape, shard, part})) {
+      checkpoint::write_region(whole, piece.region, piece.data);
+    }
+  }
+  return whole;
 }
 
 }  // namespace penstock::engine

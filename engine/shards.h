@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "comm/communicator.h"
+#include "model/parameter.h"
 #include "model/split.h"
 #include "tensor/context.h"
 #include "tensor/tensor.h"
@@ -26,8 +29,18 @@ struct ShardData {
 std::vector<checkpoint::Piece> pieces_of(const tensor::Context& context, const std::string& name,
                                          const ShardData& from);
 
-// Fills the elements from a checkpoint.
+// Reads a region of a logical tensor, wherever that comes from.
+using ReadRegion =
+    std::function<void(const checkpoint::Region& region, const tensor::Tensor& destination)>;
+// Fills the elements.
+void read_shard(const tensor::Context& context, const ReadRegion& read, const ShardData& to);
+// The same from a checkpoint.
 void read_shard(const tensor::Context& context, const checkpoint::Reader& reader,
                 const std::string& name, const ShardData& to);
+
+// Collective over a model group whose ranks have parts of a parameter: all of it, on the first
+// rank; an undefined tensor on the others.
+tensor::Tensor gather_shards(const tensor::Context& context, comm::Communicator& group,
+                             const model::Parameter& parameter, const tensor::Tensor& own);
 
 }  // namespace penstock::engine

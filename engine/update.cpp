@@ -77,22 +77,18 @@ void Updater::step(tensor::Context& context, double grad_norm) {
     return;
   }
   const double scale = clip_ > 0.0 ? std::min(1.0, clip_ / (grad_norm + kClipEpsilon)) : 1.0;
-  const std::int64_t number = updates() + 1;
+  ++updates_;
   for (ParameterState& state : states_) {
     optimizer_->update(context,
                        {.parameter = state.parameter->value,
                         .grad = state.slot->grad,
                         .state = state.state,
-                        .step = number,
+                        .step = updates_,
                         .grad_scale = scale},
                        options[state.group]);
     tensor::poll(context);
   }
   schedule_->advance();
-}
-
-void Updater::set_updates(std::int64_t updates) {
-  schedule_->set_num_updates(updates);
 }
 
 std::vector<double> Updater::next_lr() const {

@@ -51,9 +51,12 @@ class Updater {
   void step(tensor::Context& context, double grad_norm);
   const UpdateResult& last() const { return last_; }
 
-  // Updates done; the lr schedule's index. Update n (from 1) uses the schedule at index n - 1.
-  std::int64_t updates() const { return schedule_->num_updates(); }
-  void set_updates(std::int64_t updates);
+  // Updates done, by which the optimizer's state has come about. Update n (from 1) uses the lr
+  // schedule at index n - 1, unless only one of the two was taken over from a checkpoint.
+  std::int64_t updates() const { return updates_; }
+  void set_updates(std::int64_t updates) { updates_ = updates; }
+  std::int64_t lr_updates() const { return schedule_->num_updates(); }
+  void set_lr_updates(std::int64_t updates) { schedule_->set_num_updates(updates); }
   // Learning rate of each group that the next update will use.
   std::vector<double> next_lr() const;
 
@@ -70,6 +73,7 @@ class Updater {
   std::vector<model::OptimizerOptions> groups_;
   std::unique_ptr<model::Optimizer> optimizer_;
   std::unique_ptr<LrSchedule> schedule_;
+  std::int64_t updates_ = 0;
   std::vector<ParameterState> states_;
   UpdateResult last_;
 };

@@ -26,6 +26,7 @@ enum Field : std::size_t {
   kNotPosition,
   kAvailable,
   kFine,
+  kSaveReady,
   kNumFields
 };
 constexpr std::size_t kComplement = kNotKind - kKind;
@@ -50,6 +51,7 @@ std::array<std::int64_t, kNumFields> fields_of(const Ballot& ballot) {
   if (ballot.position == Ballot::kNone) fields[kNotPosition] = Ballot::kNone;
   fields[kAvailable] = ballot.available;
   fields[kFine] = ballot.error.empty() ? 1 : 0;
+  fields[kSaveReady] = ballot.save_ready ? 1 : 0;
   return fields;
 }
 
@@ -71,10 +73,18 @@ std::string_view name_of(CallKind kind) {
       return "save_checkpoint";
     case CallKind::kLoad:
       return "load_checkpoint";
+    case CallKind::kLoadModule:
+      return "load_module";
+    case CallKind::kSaveModule:
+      return "save_module";
     case CallKind::kSetBatchSize:
       return "set_train_batch_size";
     case CallKind::kReport:
       return "rank_reports";
+    case CallKind::kFinishSave:
+      return "finish_save";
+    case CallKind::kClose:
+      return "close";
   }
   return "call";
 }
@@ -84,7 +94,7 @@ std::string error_text(const std::exception& error) {
   return text.empty() ? "an error without a text" : text;
 }
 
-std::int64_t vote(comm::World& world, const Ballot& ballot) {
+Agreement vote(comm::World& world, const Ballot& ballot) {
   std::array<std::int64_t, kNumFields> result = fields_of(ballot);
   world.all().all_reduce_wait(result, comm::ReduceOp::kMin);
 
@@ -97,7 +107,9 @@ std::int64_t vote(comm::World& world, const Ballot& ballot) {
   }
   const bool short_of_data = result[kAvailable] < ballot.wanted;
   const bool fine = result[kFine] == 1;
-  if (fine && differs.empty() && !short_of_data) return result[kPosition];
+  if (fine && differs.empty() && !short_of_data) {
+    return {.position = result[kPosition], .save_ready = result[kSaveReady] == 1};
+  }
 
   // Every rank comes here or none does, since all saw the same minimum.
   const std::string mine = !ballot.error.empty()              ? ballot.error

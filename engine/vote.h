@@ -20,8 +20,12 @@ enum class CallKind : std::int64_t {
   kEvalStep,
   kSave,
   kLoad,
+  kLoadModule,
+  kSaveModule,
   kSetBatchSize,
-  kReport
+  kReport,
+  kFinishSave,
+  kClose
 };
 
 // "train_batch": the call as a trainer writes it.
@@ -39,15 +43,21 @@ struct Ballot {
   std::int64_t available = kNone;  // whole micro batches fetched; kNone: this rank loads none
   std::int64_t position = kNone;   // in the order of samples; equal on all ranks that load
   std::string data_shortage;       // says where the data ended, when available < wanted
+  bool save_ready = true;          // no save under way has to wait for this rank
   std::string error;               // why this rank cannot go on; empty: it can
 };
 
 // What an exception says, for Ballot::error. Never empty: an error without a text is one too.
 std::string error_text(const std::exception& error);
 
+// What all ranks agree on.
+struct Agreement {
+  std::int64_t position = Ballot::kNone;  // of the ranks that load; kNone: there are none
+  bool save_ready = true;                 // of every rank
+};
+
 // Collective over the world: one MIN all-reduce of int64 fields, and only on failure an exchange of
-// texts. Returns the position that the ranks that load agree on, kNone if none has one. Throws
-// EndOfData when data are all that is missing, else CallRefused.
-std::int64_t vote(comm::World& world, const Ballot& ballot);
+// texts. Throws EndOfData when data are all that is missing, else CallRefused.
+Agreement vote(comm::World& world, const Ballot& ballot);
 
 }  // namespace penstock::engine

@@ -22,7 +22,8 @@ constexpr const char* kIntroduction =
   mpirun -n 2 penstock-bench handover  the same between processes, beside plain MPI
   penstock-bench schedule              making, verifying and simulating large pipes
   penstock-bench prediction            makespan and idle times beside what was predicted
-  penstock-bench checkpoint            saving, beside plain writing to the same disk
+  penstock-bench checkpoint            saving, beside plain writing to the same disk; and how long
+                                       an asynchronous save blocks, beside one copy of the state
   penstock-bench share                 how much of a GPT's step is matrix products
 )";
 
@@ -35,6 +36,9 @@ int run(int argc, char** argv) {
   add("widths", po::value(&share.widths)->multitoken(), "share: widths (128 256 512 768)");
   add("micro-batches", po::value(&share.micro_batches)->default_value(share.micro_batches),
       "share: micro batches per step");
+  std::int64_t mebibytes = 1024;
+  add("mib", po::value(&mebibytes)->default_value(mebibytes),
+      "checkpoint: size of each rank's state");
   add("folder", po::value(&folder)->default_value(folder), "checkpoint: where to write");
   add("schedule", po::value(&schedule), "prediction: only this schedule");
   add("repeats", po::value(&share.repeats)->default_value(share.repeats),
@@ -53,6 +57,7 @@ int run(int argc, char** argv) {
   if (share.repeats < 1 || share.micro_batches < 1) {
     throw po::error("--repeats and --micro-batches must be at least 1");
   }
+  if (mebibytes < 1 || mebibytes > 65536) throw po::error("--mib must be from 1 to 65536");
   if (benchmark == "executor") {
     bench_executor();
   } else if (benchmark == "mlp") {
@@ -64,7 +69,8 @@ int run(int argc, char** argv) {
   } else if (benchmark == "prediction") {
     bench_prediction(schedule);
   } else if (benchmark == "checkpoint") {
-    bench_checkpoint(folder);
+    bench_checkpoint(folder, mebibytes);
+    bench_async_save(folder, mebibytes);
   } else if (benchmark == "share") {
     bench_share(share);
   } else {

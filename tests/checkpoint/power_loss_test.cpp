@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/pending_save.h"
 #include "checkpoint/publish.h"
 #include "comm/error.h"
 #include "comm/world.h"
@@ -26,6 +27,7 @@ struct Scenario {
   int ranks;
   std::string tag;  // saved while "old" holds version 1 and latest names it
   int keep_last;
+  bool beside = false;  // written by a PendingSave
 };
 
 std::unique_ptr<MemoryFileSystem> disk_before(const Scenario& scenario) {
@@ -42,7 +44,11 @@ bool save_new(MemoryFileSystem& files, const Scenario& scenario) {
     run_ranks(scenario.ranks, [&](comm::World& world) {
       SaveRequest request = request_of(world, "/ckpt", scenario.tag, 2);
       request.keep_last = scenario.keep_last;
-      save(world, request, files);
+      if (scenario.beside) {
+        PendingSave(world, request, files).finish();
+      } else {
+        save(world, request, files);
+      }
     });
     return true;
   } catch (const PowerLost&) {
@@ -123,6 +129,17 @@ TEST(PowerLoss, AnExistingTagIsOldOrNew) {
     const Outcome outcome = lose_power_everywhere({"same tag", ranks, "old", 0});
     EXPECT_EQ(outcome.loaded, (std::set<int>{1, 2}));
     EXPECT_EQ(outcome.new_incomplete, 0);
+  }
+}
+
+TEST(PowerLoss, IsTheSameBesideTheTraining) {
+  for (const int ranks : {1, 2}) {
+    const Outcome fresh = lose_power_everywhere({"new tag", ranks, "new", 0, true});
+    EXPECT_EQ(fresh.loaded, (std::set<int>{1, 2}));
+    EXPECT_GT(fresh.new_incomplete, 0);
+    const Outcome same = lose_power_everywhere({"same tag", ranks, "old", 0, true});
+    EXPECT_EQ(same.loaded, (std::set<int>{1, 2}));
+    EXPECT_EQ(same.new_incomplete, 0);
   }
 }
 

@@ -167,6 +167,28 @@ TEST_F(Tags, RetentionRemovesTheOldest) {
   EXPECT_EQ(load_version(files_, 2, "/ckpt"), 3);
 }
 
+TEST_F(Tags, ASaveMayLeaveLatestAlone) {
+  run_ranks(2, [&](comm::World& world) {
+    SaveRequest request = request_of(world, "/ckpt", "aside", 7);
+    request.save_latest = false;
+    save(world, request, files_);
+  });
+  EXPECT_EQ(load_version(files_, 2, "/ckpt"), 6);
+  EXPECT_EQ(load_version(files_, 2, "/ckpt", "aside"), 7);
+}
+
+TEST_F(Tags, RetentionLeavesWhatLatestNames) {
+  set_latest("early\n");
+  run_ranks(2, [&](comm::World& world) {
+    SaveRequest request = request_of(world, "/ckpt", "aside", 7);
+    request.save_latest = false;
+    request.keep_last = 1;
+    EXPECT_TRUE(save(world, request, files_).warnings.empty());
+  });
+  EXPECT_EQ(files_.list("/ckpt"), (std::vector<std::string>{"aside", "early", "latest"}));
+  EXPECT_EQ(load_version(files_, 2, "/ckpt"), 5);
+}
+
 TEST_F(Tags, RetentionLeavesNothingToFallBackTo) {
   files_.make_directory("/ckpt/early.old");  // as a save leaves it that was cut short at its end
   for (const std::string& name : files_.list("/ckpt/early")) {

@@ -4,7 +4,9 @@
 //   fault_program endless FOLDER                          4 stages; trains until it is ended
 //   fault_program memory FOLDER                           4 stages; the first one has no room
 //   fault_program save FOLDER RANK before|after CALL FILE 2 × 2; RANK kills itself while it saves
-// CALL is fsync or rename, FILE the end of the path that it is for (the new one, of a rename).
+//   fault_program async …                                 the same, while training goes on
+// RANK -1 is every rank. CALL is fsync or rename, FILE the end of the path that it is for (the new
+// one, of a rename).
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -25,7 +27,7 @@
 namespace penstock::testing {
 namespace {
 
-// Where this process ends; armed for the second save alone.
+// Where this process ends; armed for the second save alone, before that begins.
 struct KillPoint {
   bool armed = false;
   std::string when, call, file;
@@ -90,14 +92,18 @@ void wait_for_files(const fs::path& folder, const std::string& kind, int ranks) 
   }
 }
 
-int save(comm::World& world, const fs::path& folder, int rank) {
+int save(comm::World& world, const fs::path& folder, int rank, bool async) {
   engine::Engine engine(world, mlp8(), config_of(kSaveRun), mlp_samples(64));
   engine.train_batch();
   engine.save_checkpoint(folder / "checkpoints", "step10");
   engine.train_batch();
   leave_file(folder, "saving", world.rank());
-  kill_point.armed = world.rank() == rank;
-  engine.save_checkpoint(folder / "checkpoints", "step20");
+  kill_point.armed = rank == -1 || world.rank() == rank;
+  engine.save_checkpoint(folder / "checkpoints", "step20", {.async = async});
+  if (async) {
+    for (int step = 0; step < 4; ++step) engine.train_batch();
+    engine.finish_save();
+  }
   leave_file(folder, "saved", world.rank());
   engine.close();
   world.close();
@@ -170,7 +176,7 @@ int run(int argc, char** argv) {
   }
   if (argc != 7) return 2;
   kill_point = {false, argv[4], argv[5], argv[6]};
-  return save(*world, argv[2], std::stoi(argv[3]));
+  return save(*world, argv[2], std::stoi(argv[3]), mode == "async");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Runs as processes that die: one rank is killed at a chosen file operation of a save, a step
 // fails, a rank stops or finds no room, all are ended. The job ends, and what is on the disk is the
 // last checkpoint, whole.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -89,30 +90,20 @@ struct Kill {
   bool is_latest = false;
 };
 
-TEST(KillWhileSaving, LeavesTheLastCheckpointWhole) {
+// `mode` is that of fault_program.
+void kill_at_each(const std::string& mode, const std::vector<Kill>& kills) {
   const Weights step10 = weights_after(1);
   const Weights step20 = weights_after(2);
   ASSERT_NE(step10, step20);
-  const std::vector<Kill> kills = {
-      {3, "before", "fsync", "layer_05-model_00-model_states.safetensors", false},
-      {3, "after", "fsync", "layer_07-model_00-optim_states.safetensors", false},
-      {1, "after", "fsync", "step20.tmp", false},
-      {0, "before", "fsync", "engine.json", false},
-      {0, "after", "fsync", "manifest.json", false},
-      {0, "before", "rename", "step20", false},
-      {0, "after", "rename", "step20", true},
-      {0, "before", "rename", "latest", true},
-      {0, "after", "rename", "latest", true, true},
-  };
   for (const Kill& kill : kills) {
     SCOPED_TRACE("rank " + std::to_string(kill.rank) + " " + kill.when + " " + kill.call + " " +
                  kill.file);
     const TemporaryFolder folder;
-    const Ended ended = launch(kSaveRun.ranks(), "save " + folder.path().string() + " " +
+    const Ended ended = launch(kSaveRun.ranks(), mode + " " + folder.path().string() + " " +
                                                      std::to_string(kill.rank) + " " + kill.when +
                                                      " " + kill.call + " " + kill.file);
     // The kill hit the second save, and the launcher saw it.
-    const std::string rank = std::to_string(kill.rank);
+    const std::string rank = std::to_string(std::max(kill.rank, 0));
     ASSERT_TRUE(fs::exists(folder.path() / ("saving" + rank))) << ended.output;
     ASSERT_FALSE(fs::exists(folder.path() / ("saved" + rank))) << ended.output;
     EXPECT_NE(ended.output.find("signal 9"), std::string::npos) << ended.output;
@@ -136,6 +127,34 @@ TEST(KillWhileSaving, LeavesTheLastCheckpointWhole) {
     EXPECT_EQ(load(checkpoints).tag, "step20");
     EXPECT_EQ(load(checkpoints).weights, step20);
   }
+}
+
+TEST(KillWhileSaving, LeavesTheLastCheckpointWhole) {
+  kill_at_each("save",
+               {
+                   {3, "before", "fsync", "layer_05-model_00-model_states.safetensors", false},
+                   {3, "after", "fsync", "layer_07-model_00-optim_states.safetensors", false},
+                   {1, "after", "fsync", "step20.tmp", false},
+                   {0, "before", "fsync", "engine.json", false},
+                   {0, "after", "fsync", "manifest.json", false},
+                   {0, "before", "rename", "step20", false},
+                   {0, "after", "rename", "step20", true},
+                   {0, "before", "rename", "latest", true},
+                   {0, "after", "rename", "latest", true, true},
+                   {-1, "before", "fsync", "step20.tmp", false},
+               });
+}
+
+TEST(KillWhileSaving, BesideTheTrainingLeavesTheLastCheckpointWhole) {
+  kill_at_each("async",
+               {
+                   {3, "before", "fsync", "layer_05-model_00-model_states.safetensors", false},
+                   {0, "after", "fsync", "engine.json", false},
+                   {0, "before", "rename", "step20", false},
+                   {0, "before", "rename", "latest", true},
+                   {0, "after", "rename", "latest", true, true},
+                   {-1, "before", "fsync", "step20.tmp", false},
+               });
 }
 
 // --- a step that fails

@@ -53,7 +53,7 @@ std::vector<Outcome> resumed(const RunSpec& run, const fs::path& folder) {
     engine::Engine engine(world, mlp8(kDropout), config_of(run), mlp_samples(256));
     Outcome outcome;
     train(engine, 5, outcome);
-    engine.save_checkpoint(folder, "middle", "what the trainer keeps\n\"");
+    engine.save_checkpoint(folder, "middle", {.client_state = "what the trainer keeps\n\""});
     engine.close();
     return outcome;
   });

@@ -25,9 +25,11 @@ void bench_prediction(const std::string& schedule);
 // Under mpirun with two ranks: bandwidth against plain MPI in the same run.
 void bench_handover();
 
-// Saving a checkpoint of 1 GiB per rank on 2 ranks, in a folder of its own inside `parent`, against
-// plain writing and syncing of the same bytes there.
-void bench_checkpoint(const std::filesystem::path& parent);
+// Saving a checkpoint of so many MiB per rank on 2 ranks, in a folder of its own inside `parent`,
+// against plain writing and syncing of the same bytes there.
+void bench_checkpoint(const std::filesystem::path& parent, std::int64_t mebibytes);
+// The same asynchronously: how long the trainer waits, against one copy of as many bytes.
+void bench_async_save(const std::filesystem::path& parent, std::int64_t mebibytes);
 
 struct ShareOptions {
   std::vector<std::int64_t> widths = {128, 256, 512, 768};

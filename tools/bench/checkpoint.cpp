@@ -23,15 +23,14 @@ namespace fs = std::filesystem;
 using tensor::Tensor;
 
 constexpr std::int64_t kMiB = 1024 * 1024;
-// A rank's state: as many layers of so many bytes, a file each.
+// A rank's state: as many layers, a file each.
 constexpr int kLayers = 8;
-constexpr std::int64_t kLayerBytes = 128 * kMiB;
 
-std::vector<Tensor> make_layers() {
+std::vector<Tensor> make_layers(std::int64_t layer_bytes) {
   const auto allocator = tensor::make_cpu_allocator();
   std::vector<Tensor> layers;
   for (int i = 0; i < kLayers; ++i) {
-    layers.push_back(Tensor::empty(allocator, {kLayerBytes}, tensor::DType::kU8));
+    layers.push_back(Tensor::empty(allocator, {layer_bytes}, tensor::DType::kU8));
     std::memset(layers.back().raw(), 1 + i, layers.back().nbytes());
   }
   return layers;
@@ -57,8 +56,9 @@ void write_plainly(const std::vector<Tensor>& layers, const fs::path& path) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   bool fine = file >= 0;
   for (const Tensor& layer : layers) {
-    for (std::int64_t done = 0; fine && done < kLayerBytes; done += kBlock) {
-      fine = write(file, layer.raw() + done, static_cast<std::size_t>(kBlock)) == kBlock;
+    for (std::int64_t done = 0; fine && done < layer.numel(); done += kBlock) {
+      const std::int64_t bytes = std::min(kBlock, layer.numel() - done);
+      fine = write(file, layer.raw() + done, static_cast<std::size_t>(bytes)) == bytes;
     }
   }
   fine = fine && fsync(file) == 0;
@@ -79,14 +79,16 @@ double seconds(comm::World& world, Fn fn) {
 
 }  // namespace
 
-void bench_checkpoint(const fs::path& parent) {
+void bench_checkpoint(const fs::path& parent, std::int64_t mebibytes) {
   constexpr int kTurns = 4;
   constexpr int kRanks = 2;
   const fs::path folder = parent / "penstock-bench-checkpoint";
-  Table table({"2 ranks, 1 GiB each", "save MB/s", "plain MB/s", "ratio"});
+  const std::int64_t layer_bytes = mebibytes * kMiB / kLayers;
+  Table table(
+      {"2 ranks, " + std::to_string(mebibytes) + " MiB each", "save MB/s", "plain MB/s", "ratio"});
   std::vector<double> ratios;
   comm::run_local(kRanks, {}, [&](comm::World& world) {
-    const std::vector<Tensor> layers = make_layers();
+    const std::vector<Tensor> layers = make_layers(layer_bytes);
     for (int turn = 0; turn <= kTurns; ++turn) {  // the first does not count
       double ours = 0.0, plain = 0.0;
       for (const bool saves : {turn % 2 == 0, turn % 2 != 0}) {  // in changing order
@@ -98,7 +100,7 @@ void bench_checkpoint(const fs::path& parent) {
         if (world.rank() == 0) fs::remove_all(folder);
       }
       if (world.rank() != 0 || turn == 0) continue;
-      const double megabytes = kRanks * kLayers * static_cast<double>(kLayerBytes) * 1e-6;
+      const double megabytes = kRanks * kLayers * static_cast<double>(layer_bytes) * 1e-6;
       ratios.push_back(plain / ours);
       table.add({"turn " + std::to_string(turn), formatted("%.0f", megabytes / ours),
                  formatted("%.0f", megabytes / plain), formatted("%.2f", ratios.back())});

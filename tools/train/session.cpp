@@ -69,6 +69,7 @@ class Session {
       if (due(step, options_.save_every)) save();
     }
     if (saved_step_ != engine_.global_steps()) save();
+    engine_.finish_save();
     report();
     if (!options_.export_weights.empty()) {
       const comm::LongWaits waits(world_, engine_.config().checkpoint.timeout_seconds);
@@ -174,10 +175,12 @@ class Session {
   }
 
   void save() {
-    engine_.save_checkpoint(checkpoints_, "", to_client_state(record_));
+    engine_.save_checkpoint(checkpoints_, "", {.client_state = to_client_state(record_)});
     resumed_tag_.reset();
     saved_step_ = engine_.global_steps();
-    say("step " + std::to_string(saved_step_) + ": checkpoint saved in " + checkpoints_.string());
+    say("step " + std::to_string(saved_step_) + ": checkpoint " +
+        (engine_.config().checkpoint.async ? "being saved in " : "saved in ") +
+        checkpoints_.string());
   }
 
   void report() {

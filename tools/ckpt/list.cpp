@@ -1,0 +1,114 @@
+// penstock-ckpt list
+#include <algorithm>
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/inspect.h"
+#include "tools/ckpt/arguments.h"
+
+namespace penstock::tools {
+
+namespace {
+
+using checkpoint::TagState;
+using checkpoint::TagSummary;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+// A counter of engine.json; null when there is none.
+json counter(const TagSummary& tag, const char* name) {
+  const json engine = json::parse(tag.engine_json, nullptr, /*allow_exceptions=*/false);
+  return engine.is_object() && engine.contains(name) ? engine[name] : json();
+}
+
+std::string shown(const json& value) {
+  return value.is_null() ? "-" : value.dump();
+}
+
+const char* name_of(TagState state) {
+  switch (state) {
+    case TagState::kComplete:
+      return "complete";
+    case TagState::kDamaged:
+      return "damaged";
+    case TagState::kUnfinished:
+      return "unfinished";
+    case TagState::kReplaced:
+      return "replaced";
+  }
+  return "?";
+}
+
+// What to say of a tag beside its numbers.
+std::string note(const TagSummary& tag, const std::string& latest) {
+  switch (tag.state) {
+    case TagState::kComplete:
+      return tag.name == latest ? "latest" : "";
+    case TagState::kDamaged:
+      return "damaged";
+    case TagState::kUnfinished:
+      return "unfinished: a save is under way, or was cut short";
+    case TagState::kReplaced:
+      return "was being replaced";
+  }
+  return "";
+}
+
+void print(const checkpoint::DirectorySummary& summary) {
+  std::vector<std::vector<std::string>> rows = {{"tag", "step", "samples", "size", "saved (UTC)"}};
+  for (const TagSummary& tag : summary.tags) {
+    const bool complete = tag.state == TagState::kComplete;
+    rows.push_back({tag.name, shown(counter(tag, "global_steps")),
+                    shown(counter(tag, "global_samples")), complete ? human_bytes(tag.bytes) : "-",
+                    complete ? utc(tag.saved_at) : "-", note(tag, summary.latest)});
+  }
+  std::cout << columns(rows);
+  for (const TagSummary& tag : summary.tags) {
+    if (!tag.fault.empty()) std::cout << "\ndamaged: " << tag.fault << '\n';
+  }
+  if (!summary.latest_fault.empty()) {
+    std::cout << "\nnothing loads without a tag: " << summary.latest_fault << '\n';
+  }
+}
+
+void print_json(const checkpoint::DirectorySummary& summary) {
+  ordered_json tags = ordered_json::array();
+  for (const TagSummary& tag : summary.tags) {
+    ordered_json row = {{"tag", tag.name}, {"state", name_of(tag.state)}};
+    if (tag.state == TagState::kComplete) {
+      row["step"] = counter(tag, "global_steps");
+      row["samples"] = counter(tag, "global_samples");
+      row["bytes"] = tag.bytes;
+      row["saved_at"] = tag.saved_at;
+    }
+    if (!tag.fault.empty()) row["fault"] = tag.fault;
+    tags.push_back(std::move(row));
+  }
+  ordered_json out = {{"latest", summary.latest}, {"tags", std::move(tags)}};
+  if (!summary.latest_fault.empty()) out["latest_fault"] = summary.latest_fault;
+  std::cout << out.dump(2) << '\n';
+}
+
+}  // namespace
+
+int list(const Words& words) {
+  Arguments arguments("list DIR [--json]",
+                      "The checkpoints in a directory, oldest first. Manifests are checked, data "
+                      "files are not\n(verify does that). Ends with status 1 if one is damaged, "
+                      "or nothing loads without a tag.");
+  arguments.word("dir", "the directory that was given to the save");
+  arguments.options().add_options()("json", "print JSON");
+  if (!arguments.parse(words)) return kGood;
+  const checkpoint::DirectorySummary summary = checkpoint::summarize(arguments.text("dir"));
+  if (arguments.flag("json")) {
+    print_json(summary);
+  } else {
+    print(summary);
+  }
+  const bool damaged = std::ranges::any_of(
+      summary.tags, [](const TagSummary& tag) { return tag.state == TagState::kDamaged; });
+  return damaged || !summary.latest_fault.empty() ? kBad : kGood;
+}
+
+}  // namespace penstock::tools
