@@ -47,7 +47,7 @@ class PendingSave::Worker {
     for (;;) {
       while (!ready()) {
         world_.poll();  // another rank may have failed
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
       if (std::optional<SaveResult> result = advance()) return std::move(*result);
     }
