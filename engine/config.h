@@ -13,6 +13,7 @@
 
 #include "engine/config_error.h"
 #include "engine/lr_schedule_config.h"
+#include "engine/precision_config.h"
 #include "model/optimizer.h"
 #include "tensor/log.h"
 
@@ -56,6 +57,7 @@ struct PipelineConfig {
   // Whether the ranks of a model group send a part each of what all of them have.
   bool pipe_partitioned = true;
   bool grad_partitioned = true;
+  std::int64_t activation_checkpoint_interval = 0;  // layers that are recomputed together; 0: none
   bool operator==(const PipelineConfig&) const = default;
 };
 
@@ -100,6 +102,9 @@ struct Config {
   SchedulerConfig scheduler;
   double gradient_clipping = 1.0;  // 0 = off
   NonFiniteGradients non_finite_gradients = NonFiniteGradients::kSkip;
+  PrecisionConfig precision;
+  ZeroConfig zero;
+  ReductionConfig reduction;
   PipelineConfig pipeline;
   TensorParallelConfig tensor_parallel;
   CommunicationConfig communication;

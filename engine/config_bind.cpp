@@ -69,6 +69,7 @@ PipelineConfig bind_pipeline(const JsonValue& root) {
   section.read("memory_limit", pipeline.memory_limit);
   section.read("pipe_partitioned", pipeline.pipe_partitioned);
   section.read("grad_partitioned", pipeline.grad_partitioned);
+  section.read("activation_checkpoint_interval", pipeline.activation_checkpoint_interval);
   // The words ignore case; a regular expression after "type:" is kept as it is.
   const auto word_end = std::min(pipeline.partition.find(':'), pipeline.partition.size());
   const auto lower = [](unsigned char c) { return static_cast<char>(std::tolower(c)); };
@@ -185,6 +186,9 @@ Config bind_config(const JsonValue& root) {
   top.read("gradient_clipping", config.gradient_clipping);
   top.read_choice("non_finite_gradients", config.non_finite_gradients,
                   {{"skip", NonFiniteGradients::kSkip}, {"stop", NonFiniteGradients::kStop}});
+  config.precision = bind_precision(root);
+  config.zero = bind_zero(root);
+  config.reduction = bind_reduction(root);
   config.pipeline = bind_pipeline(root);
   top.read("tensor_parallel.size", config.tensor_parallel.size);
   top.read("tensor_parallel.sequence_parallel", config.tensor_parallel.sequence_parallel);

@@ -57,6 +57,11 @@ class SectionReader {
 
 Config bind_config(const JsonValue& root);
 
+// What it computes in, and how gradients are reduced (config_bind_precision.cpp).
+PrecisionConfig bind_precision(const JsonValue& root);
+ZeroConfig bind_zero(const JsonValue& root);
+ReductionConfig bind_reduction(const JsonValue& root);
+
 // The scheduler section (config_bind_scheduler.cpp).
 SchedulerConfig bind_scheduler(const JsonValue& root);
 

@@ -5,7 +5,10 @@ namespace penstock::engine {
 namespace {
 
 constexpr std::string_view kWholeTensors = "every rank sends whole tensors";
-constexpr std::string_view kNoRecompute = "activations are not recomputed here";
+constexpr std::string_view kWholeInputs =
+    "the inputs of recomputed layers stay whole, in the rank's own memory";
+constexpr std::string_view kByInterval =
+    "pipeline.activation_checkpoint_interval says what is recomputed";
 
 constexpr KeyRow kRows[] = {
     supported(
@@ -44,7 +47,9 @@ constexpr KeyRow kRows[] = {
               "Penstock only."),
     hint("pipeline.seed_layers", kBool, "false", any(),
          "initial weights are always keyed by the layer's place in the model"),
-    off_only("pipeline.activation_checkpoint_interval", kInt, "0", at_least(0), kNoRecompute),
+    supported("pipeline.activation_checkpoint_interval", kInt | kAuto, "0", at_least(0),
+              "As many layers of a stage, from its first on, are kept as their inputs until their "
+              "backward, which runs them again; 0: none. LayerSpec::recompute chooses by layer."),
     hint("pipeline.use_reentrant", kBool, "true", any(), "there is one way to record operations"),
     hint("pipeline.pipe_partitioned", kBool, "true", any(), kWholeTensors),
     hint("pipeline.grad_partitioned", kBool, "true", any(), kWholeTensors),
@@ -56,14 +61,15 @@ constexpr KeyRow kRows[] = {
         "tensor_parallel.sequence_parallel", kBool, "false", any(),
         "Between the parts of a layer that are split, each of these ranks has its own part of "
         "every sequence alone. Penstock only."),
-    off_only("activation_checkpointing.partition_activations", kBool, "false", any(), kNoRecompute),
-    off_only("activation_checkpointing.cpu_checkpointing", kBool, "false", any(), kNoRecompute),
+    off_only("activation_checkpointing.partition_activations", kBool, "false", any(), kWholeInputs),
+    off_only("activation_checkpointing.cpu_checkpointing", kBool, "false", any(), kWholeInputs),
     off_only("activation_checkpointing.contiguous_memory_optimization", kBool, "false", any(),
-             kNoRecompute),
-    off_only("activation_checkpointing.number_checkpoints", kInt, "", at_least(1), kNoRecompute),
+             kWholeInputs),
+    off_only("activation_checkpointing.number_checkpoints", kInt, "", at_least(1), kByInterval),
     off_only("activation_checkpointing.synchronize_checkpoint_boundary", kBool, "false", any(),
-             kNoRecompute),
-    off_only("activation_checkpointing.profile", kBool, "false", any(), kNoRecompute),
+             "there is nothing to synchronize on a CPU"),
+    off_only("activation_checkpointing.profile", kBool, "false", any(),
+             "wall_clock_breakdown shows where the time goes"),
     supported("communication.backend", kString, "\"auto\"", one_of("auto|local|mpi", "nccl|gloo"),
               "Ranks as threads of one process (local) or as processes (mpi); auto = mpi under "
               "mpirun, else local. Penstock only."),

@@ -33,12 +33,15 @@ constexpr KeyRow kRows[] = {
               "the source that was given to the engine. false: for a source whose samples do not "
               "follow from the position alone, or that shares what is not safe to use from two "
               "threads. A source that is lent for one call is never read ahead. Penstock only."),
-    off_only("gradient_allreduce_op", kString, "\"mean\"", one_of("mean", "sum"),
-             "gradients are averaged by the weights of their micro batches"),
-    off_only("prescale_gradients", kBool, "false", any(),
-             "the loss gradient is scaled once, at its source"),
-    off_only("gradient_predivide_factor", kNumber, "1.0", any(),
-             "the loss gradient is scaled once, at its source"),
+    supported("gradient_allreduce_op", kString, "\"mean\"", one_of("mean|sum"),
+              "Over replicas: their mean, weighted as the losses are, or that times the number of "
+              "replicas."),
+    supported("prescale_gradients", kBool, "false", any(),
+              "Gradients are divided by the number of replicas before they are summed, as they "
+              "are here by default: the loss gradient is scaled once, at its source."),
+    supported("gradient_predivide_factor", kNumber, "1.0", above(0),
+              "Without prescale_gradients: a factor f other than 1 has gradients divided by it "
+              "before they are summed, and by replicas ÷ f after; for sums in 16 bits."),
     off_only("sparse_gradients", kBool, "false", any(), "all gradients are dense"),
     off_only("disable_allgather", kBool, "false", any(), "there is no other collective to use"),
     off_only("managed_gradient_accumulation", kBool, "true", any(),

@@ -4,30 +4,36 @@ namespace penstock::engine {
 
 namespace {
 
-constexpr std::string_view kNeedsZero = "belongs to ZeRO, which is off";
+constexpr std::string_view kOnePiece = "a stage's gradients and weights are each one piece";
 constexpr std::string_view kNeedsStage3 = "belongs to ZeRO stage 3";
 constexpr std::string_view kNoOffload =
     "all state stays in the rank's own memory; more pipeline.stages need less of it";
 constexpr std::string_view kNoQuantized = "weights and gradients travel as they are";
 
 constexpr KeyRow kRows[] = {
-    off_only("zero_optimization.stage", kInt | kAuto, "0", between(0, 2),
-             "optimizer state and gradients are whole on every replica here, and a pipeline "
-             "cannot use stage 3"),
+    supported("zero_optimization.stage", kInt | kAuto, "0", between(0, 2),
+              "1: each replica keeps and updates the optimizer state of its share of the weights; "
+              "2: of complete gradients too it keeps its share alone; 0: each has everything. "
+              "Stage 3 shares out the weights, which a pipeline would gather for every micro "
+              "batch."),
+    supported("zero_optimization.reduce_each_micro_batch", kBool, "false", any(),
+              "With stage 2: gradients go to the shares after each micro batch, not after the "
+              "last. Penstock only."),
     hint("zero_optimization.contiguous_gradients", kBool | kAuto, "true", any(),
          "gradients always lie in one piece"),
-    hint("zero_optimization.reduce_scatter", kBool | kAuto, "true", any(), kNeedsZero),
-    hint("zero_optimization.reduce_bucket_size", kInt | kAuto, "500000000", at_least(0),
-         "a stage's gradients are one bucket"),
-    hint("zero_optimization.allgather_partitions", kBool | kAuto, "true", any(), kNeedsZero),
+    hint("zero_optimization.reduce_scatter", kBool | kAuto, "true", any(),
+         "gradients that are shared out are always reduced so"),
+    hint("zero_optimization.reduce_bucket_size", kInt | kAuto, "500000000", at_least(0), kOnePiece),
+    hint("zero_optimization.allgather_partitions", kBool | kAuto, "true", any(), kOnePiece),
     hint("zero_optimization.allgather_bucket_size", kInt | kAuto, "500000000", at_least(0),
-         kNeedsZero),
+         kOnePiece),
     hint("zero_optimization.overlap_comm", kBool | kAuto, "", any(),
          "the schedule decides what overlaps"),
-    hint("zero_optimization.load_from_fp32_weights", kBool | kAuto, "true", any(), kNeedsZero),
+    hint("zero_optimization.load_from_fp32_weights", kBool | kAuto, "true", any(),
+         "masters are loaded where a checkpoint has them"),
     hint("zero_optimization.elastic_checkpoint", kBool | kAuto, "false", any(),
          "any grid loads any checkpoint"),
-    hint("zero_optimization.round_robin_gradients", kBool | kAuto, "false", any(), kNeedsZero),
+    hint("zero_optimization.round_robin_gradients", kBool | kAuto, "false", any(), kOnePiece),
     hint("zero_optimization.ignore_unused_parameters", kBool | kAuto, "true", any(),
          "a parameter without a gradient counts as zero"),
     off_only("zero_optimization.offload_param", kObject, "", any(), kNoOffload),
@@ -39,7 +45,7 @@ constexpr KeyRow kRows[] = {
     off_only("zero_optimization.zenflow", kObject, "", any(), kNoOffload),
     hint("zero_optimization.use_multi_rank_bucket_allreduce", kBool | kAuto, "true", any(),
          "a stage's gradients are one bucket"),
-    hint("zero_optimization.legacy_stage1", kBool | kAuto, "false", any(), kNeedsZero),
+    hint("zero_optimization.legacy_stage1", kBool | kAuto, "false", any(), kOnePiece),
     off_only("zero_optimization.zero_quantized_weights", kBool | kAuto, "false", any(),
              kNoQuantized),
     off_only("zero_optimization.zero_quantized_nontrainable_weights", kBool | kAuto, "false", any(),
@@ -73,8 +79,10 @@ constexpr KeyRow kRows[] = {
          kNeedsStage3),
     hint("zero_optimization.stage3_gather_16bit_weights_on_model_save", kBool | kAuto, "false",
          any(), kNeedsStage3),
-    hint("zero_allow_untested_optimizer", kBool, "false", any(), kNeedsZero),
-    hint("zero_force_ds_cpu_optimizer", kBool, "true", any(), kNeedsZero),
+    hint("zero_allow_untested_optimizer", kBool, "false", any(),
+         "every optimizer here is tested with ZeRO"),
+    hint("zero_force_ds_cpu_optimizer", kBool, "true", any(),
+         "there is one optimizer of each kind"),
 };
 
 }  // namespace

@@ -19,6 +19,38 @@ bool is_true(const JsonValue* value) {
   return value != nullptr && value->get_if<bool>() != nullptr && *value->get_if<bool>();
 }
 
+// "half" is another name of "fp16".
+std::string_view dtype_named(std::string_view name) {
+  if (!match_choice("fp16|half|float16", name).empty()) return "fp16";
+  return match_choice("bf16|bfloat16", name).empty() ? "fp32" : "bf16";
+}
+
+// What data_types says must fit the precision that is enabled.
+void check_dtypes(const JsonValue& root, std::string_view enabled, Problems& problems) {
+  const auto check = [&](const std::string& key, bool fp32_too) {
+    const JsonValue* value = given(root, key);
+    if (value == nullptr) return;
+    const std::string_view dtype = dtype_named(*value->get_if<std::string>());
+    if (dtype == enabled || (fp32_too && dtype == "fp32")) return;
+    problems.add(value->line, key,
+                 std::string(dtype) + ", but the weights are " + std::string(enabled) +
+                     " (fp16.enabled, bf16.enabled); expected " +
+                     (fp32_too && enabled != "fp32" ? "fp32 or " : "") + std::string(enabled));
+  };
+  check("data_types.param_dtype", /*fp32_too=*/false);
+  check("data_types.grad_accum_dtype", /*fp32_too=*/true);
+}
+
+void check_zero(const JsonValue& root, Problems& problems) {
+  const JsonValue* each = given(root, "zero_optimization.reduce_each_micro_batch");
+  const JsonValue* stage = given(root, "zero_optimization.stage");
+  if (!is_true(each) || (stage != nullptr && stage->as_int() == 2)) return;
+  problems.add(each->line, "zero_optimization.reduce_each_micro_batch",
+               "true, but zero_optimization.stage is " +
+                   std::to_string(stage != nullptr ? *stage->as_int() : 0) +
+                   "; expected stage 2, whose gradients are shared out");
+}
+
 void check_precision(const JsonValue& root, Problems& problems) {
   const JsonValue* bf16 = given(root, "bf16");
   const JsonValue* bfloat16 = given(root, "bfloat16");
@@ -31,7 +63,10 @@ void check_precision(const JsonValue& root, Problems& problems) {
   if (is_true(fp16_on) && is_true(given(root, bf16_key))) {
     problems.add(fp16_on->line, "fp16.enabled",
                  "true, and so is " + bf16_key + "; at most one of fp16 and bf16 can be enabled");
+    return;
   }
+  const bool bf16_on = is_true(given(root, bf16_key));
+  check_dtypes(root, is_true(fp16_on) ? "fp16" : bf16_on ? "bf16" : "fp32", problems);
 }
 
 // Of optimizer.params, and of each group, which takes from there what it leaves out.
@@ -268,6 +303,7 @@ const JsonValue* given(const JsonValue& root, std::string_view path) {
 
 void find_contradictions(const JsonValue& root, Problems& problems) {
   check_precision(root, problems);
+  check_zero(root, problems);
   check_optimizer(root, problems);
   check_scheduler(root, problems);
   check_partition(root, problems);

@@ -174,9 +174,14 @@ void validate_config(const JsonValue& root, std::string_view origin) {
 
 std::vector<std::string> keys_without_effect(const JsonValue& root) {
   std::vector<std::string> notes;
+  const JsonValue* fp16 = given(root, "fp16.enabled");
+  const bool fp16_on = fp16 != nullptr && fp16->get_if<bool>() != nullptr && *fp16->get_if<bool>();
   Walker(root, nullptr)
       .walk(root, {}, [&](const KeyRow& row, const JsonValue& value, const Place& place) {
-        if (row.status == KeyStatus::kHint && !value.is_null()) {
+        if (value.is_null()) return;
+        if (row.path.starts_with("fp16.") && row.path != "fp16.enabled" && !fp16_on) {
+          notes.push_back(place.written + ": belongs to fp16, which is off");
+        } else if (row.status == KeyStatus::kHint) {
           notes.push_back(place.written + ": " + std::string(row.text));
         }
       });

@@ -8,6 +8,16 @@
 
 namespace penstock::engine {
 
+namespace {
+
+PipePlace place_of(RankState& rank) {
+  return {.replica = rank.comms.data().rank(),
+          .replicas = rank.comms.data().size(),
+          .model_rank = rank.comms.model().rank()};
+}
+
+}  // namespace
+
 Engine::Engine(comm::World& world, model::Module module, Config config,
                std::unique_ptr<model::DataSource> data, const EngineOptions& options)
     : state_(std::make_unique<State>(world, std::move(module), std::move(config), std::move(data),
@@ -117,6 +127,10 @@ void Engine::set_batch_fn(BatchFunction function) {
   state_->batch_function = std::move(function);
 }
 
+void Engine::weights_written() {
+  if (state_->rank->updater != nullptr) state_->rank->updater->forget_masters();
+}
+
 void Engine::add_observer(Observer& observer) {
   state_->executor.add_observer(observer);
 }
@@ -182,7 +196,7 @@ RankMemory Engine::planned_memory(const model::MicroBatch& example) const {
 RankMemory Engine::State::planned_memory(const model::MicroBatch& example) const {
   const schedule::Schedule* const stream = train_schedule.get();
   return plan_memory(rank->module, config, rank->bounds, std::span(&stream, 1), example,
-                     rank->comms.model().rank())
+                     place_of(*rank))
       .front();
 }
 RankMemory Engine::planned_eval_memory(const model::MicroBatch& example,
@@ -192,7 +206,7 @@ RankMemory Engine::planned_eval_memory(const model::MicroBatch& example,
       make_eval_stream(rank.map, state_->eval_micro_batches(options), rank.pipe_rank);
   const schedule::Schedule* const stream = schedule.get();
   return plan_memory(rank.module, state_->config, rank.bounds, std::span(&stream, 1), example,
-                     rank.comms.model().rank())
+                     place_of(rank))
       .front();
 }
 void Engine::measure_memory(SendTiming timing) {

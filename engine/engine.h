@@ -55,8 +55,9 @@ struct TrainResult {
   std::map<std::string, double> extras;
   std::map<std::string, std::vector<double>> micro_extras;  // as micro_losses
   double grad_norm = 0.0;                                   // global, before clipping
-  bool skipped = false;    // the norm was not finite; nothing was updated
-  std::vector<double> lr;  // of each parameter group, as applied to this update
+  bool skipped = false;     // the norm was not finite; nothing was updated
+  std::vector<double> lr;   // of each parameter group, as applied to this update
+  double loss_scale = 1.0;  // in force in this step; moves with fp16 only
   // Of step() alone, when asked for, on ranks with the last stage: the outputs of the last layer,
   // those of all micro batches of this replica merged.
   std::vector<tensor::Tensor> outputs;
@@ -160,6 +161,10 @@ class Engine {
   // evaluation; must do the same to the same data on all of them. What it throws refuses the call
   // on all ranks. Null: none.
   void set_batch_fn(BatchFunction function);
+  // To be called when weights were written from outside after the engine was built, on every rank:
+  // with weights of 16 bits the f32 masters begin anew from them. Before the first step, and for
+  // what load_checkpoint or load_module reads, there is no need to.
+  void weights_written();
   // Observers see every instruction; borrowed until removed.
   void add_observer(Observer& observer);
   void remove_observer(Observer& observer);

@@ -16,10 +16,11 @@ void Engine::State::set_train_batch_size(std::int64_t train_batch_size) {
   mine.options = train_batch_size;
   BatchTriple wanted;
   try {
-    wanted = resolve_batch({.train_batch_size = train_batch_size,
-                            .train_micro_batch_size_per_gpu = batch.train_micro_batch_size_per_gpu,
-                            .gradient_accumulation_steps = std::nullopt},
-                           data_parallel_size(world.size(), config.pipeline.stages, /*model=*/1));
+    wanted = resolve_batch(
+        {.train_batch_size = train_batch_size,
+         .train_micro_batch_size_per_gpu = batch.train_micro_batch_size_per_gpu,
+         .gradient_accumulation_steps = std::nullopt},
+        data_parallel_size(world.size(), config.pipeline.stages, config.tensor_parallel.size));
   } catch (const std::exception& error) {
     mine.error = error_text(error);
   }

@@ -9,6 +9,7 @@
 #include "engine/hash.h"
 #include "engine/loader.h"
 #include "engine/report.h"
+#include "engine/stage_options.h"
 #include "engine/streams.h"
 #include "model/partition.h"
 
@@ -41,6 +42,7 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   rank->context.threads = config.threads_per_rank.value_or(default_threads(world));
   rank->context.progress = &world;
   rank->context.random.seed = config.seed;
+  rank->weights = config.precision.weights;
   rank->context.model = model_axis();
   if (rank->context.model.size > 1) rank->context.model_group = &rank->comms.model();
   // A rank that runs out of memory here must not leave the others waiting.
@@ -49,7 +51,7 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
     own_source(std::move(data));
     start_reports();
   });
-  rank->gradients = std::make_unique<GradientReducer>(rank->module, rank->bounds, rank->map,
+  rank->gradients = std::make_unique<GradientReducer>(config, rank->module, rank->bounds, rank->map,
                                                       rank->stages, world, rank->grid, rank->comms);
   report = startup_report_text(*rank, batch, train_schedule->name());
   if (world.rank() != 0) return;
@@ -117,17 +119,17 @@ std::uint64_t Engine::State::identity_with(std::uint64_t schedule_identity,
 }
 
 void Engine::State::build_stages() {
-  const model::StageOptions stage_options{.seed = config.seed,
-                                          .frozen_patterns = config.frozen_parameters,
-                                          .model = rank->context.model};
   for (const schedule::StageId id : rank->stage_ids()) {
     const auto stage = static_cast<std::size_t>(id.value);
-    rank->stages.push_back(std::make_unique<model::Stage>(rank->module, rank->bounds[stage],
-                                                          rank->bounds[stage + 1], stage_options,
-                                                          rank->context, rank->stages));
+    rank->stages.push_back(std::make_unique<model::Stage>(
+        rank->module, rank->bounds[stage], rank->bounds[stage + 1],
+        stage_options(config, rank->context.model, rank->comms.data().size()), rank->context,
+        rank->stages));
   }
   if (config.optimizer) {
-    rank->updater = std::make_unique<Updater>(config, rank->stages, rank->context);
+    rank->updater = std::make_unique<Updater>(
+        config, rank->stages, rank->context,
+        share_of(config.zero, rank->comms.data().rank(), rank->comms.data().size()));
   }
 }
 

@@ -17,11 +17,12 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;
 
-constexpr std::array<std::string_view, 16> kKeys = {
-    "client_state",   "client_values", "config",           "configured_train_batch_size",
-    "data_position",  "format",        "found_schedule",   "frozen_excluded",
-    "global_samples", "global_steps",  "layers",           "lr_updates",
-    "seed",           "skipped_steps", "train_batch_size", "updates"};
+constexpr std::array<std::string_view, 17> kKeys = {
+    "client_state",   "client_values", "config",         "configured_train_batch_size",
+    "data_position",  "format",        "found_schedule", "frozen_excluded",
+    "global_samples", "global_steps",  "layers",         "loss_scale",
+    "lr_updates",     "seed",          "skipped_steps",  "train_batch_size",
+    "updates"};
 
 template <class T>
 T field(const json& engine, const char* name) {
@@ -84,6 +85,12 @@ std::string to_text(const EngineJson& engine) {
   out["client_state"] = engine.client_state;
   out["client_values"] = client_object(engine.client_values);
   out["frozen_excluded"] = engine.frozen_excluded;
+  if (engine.loss_scale) {
+    out["loss_scale"] = {{"scale", engine.loss_scale->scale},
+                         {"iteration", engine.loss_scale->iteration},
+                         {"last_overflow", engine.loss_scale->last_overflow},
+                         {"overflows_left", engine.loss_scale->overflows_left}};
+  }
   if (engine.found_schedule) {
     out["found_schedule"] = {{"table", engine.found_schedule->table},
                              {"costs", engine.found_schedule->costs},
@@ -121,6 +128,13 @@ EngineJson parse_engine_json(const std::string& text) {
     engine.client_values[key] = value.dump();
   }
   engine.frozen_excluded = field<bool>(stored, "frozen_excluded");
+  if (stored.contains("loss_scale")) {
+    const json& scale = stored["loss_scale"];
+    engine.loss_scale = {.scale = field<double>(scale, "scale"),
+                         .iteration = field<std::int64_t>(scale, "iteration"),
+                         .last_overflow = field<std::int64_t>(scale, "last_overflow"),
+                         .overflows_left = field<int>(scale, "overflows_left")};
+  }
   if (stored.contains("found_schedule")) {
     const json& found = stored["found_schedule"];
     engine.found_schedule = {.table = field<std::string>(found, "table"),

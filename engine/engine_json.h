@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/found_schedule.h"
+#include "engine/loss_scaler.h"
 #include "model/module.h"
 
 namespace penstock::engine {
@@ -27,6 +28,7 @@ struct EngineJson {
   bool frozen_excluded = false;  // SaveOptions::exclude_frozen_parameters
   std::string client_state;
   std::map<std::string, std::string> client_values;  // JSON texts
+  std::optional<LossScaler::State> loss_scale;       // of a run with a dynamic one
   std::optional<FoundSchedule> found_schedule;       // of a run with pipeline.schedule "auto"
 };
 

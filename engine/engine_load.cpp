@@ -28,7 +28,7 @@ std::int64_t options_number(const LoadOptions& options) {
 }
 
 TensorSource source_of(const checkpoint::Reader& reader) {
-  TensorSource from{.what = "the checkpoint"};
+  TensorSource from{.what = "the checkpoint", .casts = true};
   for (const auto& [name, info] : reader.tensors()) {
     if (name.find('/') == std::string::npos) from.weights.push_back(name);
   }
@@ -37,7 +37,7 @@ TensorSource source_of(const checkpoint::Reader& reader) {
   };
   from.read = [&reader](const std::string& name, const checkpoint::Region& region,
                         const tensor::Tensor& destination) {
-    reader.read(name, region, destination);
+    reader.read(name, region, destination, checkpoint::Cast::kFloating);
   };
   return from;
 }
@@ -127,6 +127,7 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
         }
       });
   read_all(plan, from);
+  note_masters(everything && load_options.load_optimizer_states);
   if (everything) adopt(saved, reader.tag(), load_options);
   const std::string kept = left_out(load_options);
   if (world.rank() == 0 && !kept.empty()) {
@@ -158,6 +159,7 @@ LoadModuleResult Engine::State::load_module(const std::filesystem::path& path,
   LoadModuleResult left =
       agree_to_load(CallKind::kLoadModule, plan, from, load_options.strict, "", [] {});
   read_all(plan, from);
+  note_masters(/*read=*/false);
   return left;
 }
 
@@ -186,6 +188,11 @@ void Engine::State::read_all(const LoadPlan& plan, const TensorSource& from) {
   }
 }
 
+void Engine::State::note_masters(bool read) {
+  if (rank->updater == nullptr) return;
+  read ? rank->updater->set_masters() : rank->updater->forget_masters();
+}
+
 void Engine::State::adopt(const EngineJson& saved, const std::string& tag,
                           const LoadOptions& load_options) {
   steps = print_step = saved.global_steps;
@@ -197,6 +204,7 @@ void Engine::State::adopt(const EngineJson& saved, const std::string& tag,
   if (rank->updater != nullptr) {
     if (load_options.load_optimizer_states) rank->updater->set_updates(saved.updates);
     if (load_options.load_lr_scheduler_states) rank->updater->set_lr_updates(saved.lr_updates);
+    if (saved.loss_scale) rank->updater->scaler().restore(*saved.loss_scale);
   }
   restore_batch_size(saved.train_batch_size, saved.configured_train_batch_size);
   if (world.rank() == 0) {

@@ -65,6 +65,7 @@ EngineJson Engine::State::engine_json(const SaveOptions& save_options) const {
   if (rank->updater != nullptr) {
     engine.updates = rank->updater->updates();
     engine.lr_updates = rank->updater->lr_updates();
+    if (rank->updater->scaler().dynamic()) engine.loss_scale = rank->updater->scaler().state();
   }
   engine.layers = layer_types(rank->module);
   engine.config = config.canonical_text;

@@ -62,6 +62,8 @@ struct Engine::State {
   // known, and what comes after the vote, up to the result.
   void begin_training(const char* call);
   TrainResult run_training(const char* call);
+  // Throws NonFiniteError when a step without an update ends the run.
+  void require_to_go_on(const char* call, const UpdateResult& update) const;
   TrainResult train_result();  // takes the outputs out of rank.batch
   // The same of an evaluation.
   void begin_evaluation(const EvalOptions& options);
@@ -145,6 +147,8 @@ struct Engine::State {
   // Collective: afterwards a failure leaves the engine unusable.
   void read_all(const LoadPlan& plan, const TensorSource& from);
   // Takes over what stands beside the tensors.
+  // Whether the masters of 16-bit weights were read, or begin anew from the weights.
+  void note_masters(bool read);
   void adopt(const EngineJson& saved, const std::string& tag, const LoadOptions& load_options);
 
   void require_usable() const;

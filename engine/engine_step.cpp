@@ -124,23 +124,35 @@ TrainResult Engine::State::run_training(const char* call) {
   run_stream(*train_schedule);
 
   const UpdateResult& update = rank->updater->last();
-  if (update.skipped && config.non_finite_gradients == NonFiniteGradients::kStop) {
-    throw NonFiniteError("[" + std::string(call) + "] the gradient norm of step " +
-                         std::to_string(steps + 1) +
-                         " is not finite; nothing changed, since non_finite_gradients is \"stop\"");
-  }
+  if (update.skipped) require_to_go_on(call, update);
   ++steps;
   end_probing();
   if (update.skipped) {
     ++skipped;
-    if (world.rank() == 0) {
-      log(tensor::LogLevel::kWarning,
-          "step " + std::to_string(steps) + ": the gradient norm is not finite; nothing updated",
-          steps);
+    std::string text = not_finite_text(steps, update) + "; nothing updated";
+    if (rank->updater->scaler().dynamic()) {
+      text += "; the loss scale was " + formatted("%g", update.loss_scale) + ", is " +
+              formatted("%g", rank->updater->loss_scale());
     }
+    if (world.rank() == 0) log(tensor::LogLevel::kWarning, text, steps);
   }
   samples += rank->batch.total_samples;
   return train_result();
+}
+
+void Engine::State::require_to_go_on(const char* call, const UpdateResult& update) const {
+  const std::string what = "[" + std::string(call) + "] " + not_finite_text(steps + 1, update);
+  if (update.exhausted) {
+    throw NonFiniteError(what + ", and the loss scale is at fp16.min_loss_scale, " +
+                         formatted("%g", update.loss_scale) +
+                         "; nothing changed: lower the learning rate, or use bf16");
+  }
+  // fp16 looks for its scale by way of overflows.
+  if (config.non_finite_gradients == NonFiniteGradients::kSkip ||
+      rank->updater->scaler().dynamic()) {
+    return;
+  }
+  throw NonFiniteError(what + "; nothing changed, since non_finite_gradients is \"stop\"");
 }
 
 TrainResult Engine::State::train_result() {
@@ -155,6 +167,7 @@ TrainResult Engine::State::train_result() {
           .grad_norm = update.grad_norm,
           .skipped = update.skipped,
           .lr = update.lr,
+          .loss_scale = update.loss_scale,
           .outputs = std::move(rank->batch.merged_outputs)};
 }
 

@@ -51,7 +51,8 @@ bool GradientReducer::has_ties(const model::Module& module) {
   return std::ranges::any_of(module.layers, [](const auto& spec) { return !spec.tie_key.empty(); });
 }
 
-GradientReducer::GradientReducer(const model::Module& module, std::span<const std::int64_t> bounds,
+GradientReducer::GradientReducer(const Config& config, const model::Module& module,
+                                 std::span<const std::int64_t> bounds,
                                  const schedule::StageMap& map,
                                  std::span<const std::unique_ptr<model::Stage>> stages,
                                  comm::World& world, const comm::Grid& grid, comm::GridComms& comms)
@@ -59,6 +60,8 @@ GradientReducer::GradientReducer(const model::Module& module, std::span<const st
       pipe_(comms.pipe()),
       data_(comms.data()),
       model_(comms.model()),
+      flats_(config, data_, model_),
+      reduce_each_micro_batch_(config.zero.reduce_each_micro_batch),
       layer_sums_(module.layers.size()) {
   std::vector<std::string> keys;
   for (const model::LayerSpec& spec : module.layers) keys.push_back(spec.tie_key);
@@ -69,6 +72,10 @@ GradientReducer::GradientReducer(const model::Module& module, std::span<const st
   groups_ = make_tied_comms(
       world, grid.tied_groups(keys, std::vector<int>(bounds.begin(), bounds.end()), owners));
   for (const auto& [key, ranks] : users_of_keys(module, bounds, map)) add_tie(key, ranks);
+  if (!flats_.keeps_shares()) return;
+  for (const auto& stage : stages_) {
+    for (const bool tied : {false, true}) stage->release_grads(tied);
+  }
 }
 
 void GradientReducer::add_tie(const std::string& key, std::span<const int> ranks) {
@@ -103,7 +110,6 @@ std::vector<GradientReducer::TiedWeight> GradientReducer::weights_of(const std::
       if (weight == weights.end()) {
         weight = weights.emplace(weights.end());
         weight->name = parameter.name;
-        weight->partial = parameter.shard.partial_gradient;
       }
       for (const std::size_t use : parameter.uses) weight->slots.push_back(&stage->slots()[use]);
     }
@@ -111,22 +117,30 @@ std::vector<GradientReducer::TiedWeight> GradientReducer::weights_of(const std::
   return weights;
 }
 
-void GradientReducer::start(const tensor::Context& context, schedule::ChunkId chunk) {
-  model::Stage& stage = *stages_[static_cast<std::size_t>(chunk.value)];
-  stage.zero_empty_slots(context);
-  // All ranks of the group are here at the same point of their streams.
-  if (stage.partial_grads().defined()) start_sum(model_, stage.partial_grads()).wait();
-  if (data_.size() > 1 && stage.untied_grads().defined()) {
-    works_.push_back(start_sum(data_, stage.untied_grads()));
-  }
+void GradientReducer::begin_weights(const tensor::Context& context, schedule::ChunkId chunk) {
+  for (const bool tied : {false, true}) stage(chunk).provide_grads(context, tied);
 }
 
-comm::Work GradientReducer::start_sum(comm::Communicator& group, const Tensor& gradients) {
-  reduced_bytes_ += static_cast<std::int64_t>(gradients.nbytes());
-  return group.all_reduce(gradients, comm::ReduceOp::kSum);
+void GradientReducer::end_weights(tensor::Context& context, schedule::ChunkId chunk) {
+  if (reduce_each_micro_batch_) reduce_untied(context, stage(chunk));
+}
+
+void GradientReducer::start(tensor::Context& context, schedule::ChunkId chunk) {
+  if (!reduce_each_micro_batch_) reduce_untied(context, stage(chunk));
+  if (flats_.keeps_shares()) stage(chunk).release_grads(/*tied=*/false);
+}
+
+void GradientReducer::reduce_untied(tensor::Context& context, model::Stage& stage) {
+  stage.provide_grads(context, /*tied=*/false);
+  stage.zero_empty_slots(context, /*tied=*/false);
+  for (const model::FlatWeights& weights : stage.flat_weights()) {
+    if (!weights.tied) flats_.start(context, stage, weights);
+  }
+  if (reduce_each_micro_batch_) stage.clear_grads(/*tied=*/false);
 }
 
 void GradientReducer::start_tied(tensor::Context& context) {
+  for (const auto& stage : stages_) stage->provide_grads(context, /*tied=*/true);
   for (TiedWeight& weight : ties_) {
     if (weight.group != nullptr) start_exchange(context, weight);
   }
@@ -142,7 +156,7 @@ void GradientReducer::start_exchange(tensor::Context& context, TiedWeight& weigh
     add_into(context, target, filled(*weight.slots[i]), /*overwrite=*/true);
   }
   weight.gathered = Tensor::empty(context, {per_rank * weight.group->size(), size}, first.dtype());
-  reduced_bytes_ += static_cast<std::int64_t>(weight.sent.nbytes());
+  exchanged_bytes_ += static_cast<std::int64_t>(weight.sent.nbytes());
   weight.exchange = weight.group->all_gather(weight.sent, weight.gathered);
 }
 
@@ -164,42 +178,63 @@ void GradientReducer::sum_uses(tensor::Context& context, TiedWeight& weight) {
 }
 
 void GradientReducer::finish(tensor::Context& context) {
-  for (TiedWeight& weight : ties_) {
-    sum_uses(context, weight);
-    const Tensor& sum = weight.slots.front()->grad;
-    if (weight.partial) start_sum(model_, sum).wait();
-    if (data_.size() > 1) works_.push_back(start_sum(data_, sum));
+  for (TiedWeight& weight : ties_) sum_uses(context, weight);
+  for (const auto& stage : stages_) {
+    for (const model::FlatWeights& weights : stage->flat_weights()) {
+      if (weights.tied) flats_.start(context, *stage, weights);
+    }
   }
-  for (comm::Work& work : works_) work.wait();
-  works_.clear();
+  flats_.finish(context);
+  if (!flats_.keeps_shares()) return;
+  for (const auto& stage : stages_) stage->release_grads(/*tied=*/true);
 }
 
 double GradientReducer::global_norm(tensor::Context& context) {
   std::fill(layer_sums_.begin(), layer_sums_.end(), 0.0);
   for (const auto& stage : stages_) {
-    for (const model::StageParameter& parameter : stage->parameters()) {
-      if (!counts(*stage, parameter)) continue;
-      layer_sums_[static_cast<std::size_t>(parameter.first_layer)] +=
-          sum_squares(context, stage->slots()[parameter.uses.front()].grad);
+    for (const model::FlatWeights& weights : stage->flat_weights()) {
+      sum_layer(context, *stage, weights);
     }
   }
   if (model_.size() > 1) model_.all_reduce_wait(layer_sums_, comm::ReduceOp::kSum);
+  if (flats_.share().count > 1) data_.all_reduce_wait(layer_sums_, comm::ReduceOp::kSum);
   // Each layer has one owner, so this sum only adds zeros to its value.
   if (pipe_.size() > 1) pipe_.all_reduce_wait(layer_sums_, comm::ReduceOp::kSum);
   double total = 0.0;
   for (const double sum : layer_sums_) total += sum;
-  return std::sqrt(total);
+  return std::sqrt(total) * flats_.factor();
 }
 
-bool GradientReducer::counts(const model::Stage& stage,
-                             const model::StageParameter& parameter) const {
-  // A tied weight counts where it is used first, and what every rank of the model group has once.
-  return !parameter.uses.empty() && stage.owns(parameter) &&
-         (!parameter.shard.is_everything() || model_.rank() == 0);
+// Adds this rank's share of the squares of a piece to the sums of its layers.
+void GradientReducer::sum_layer(tensor::Context& context, const model::Stage& stage,
+                                const model::FlatWeights& weights) {
+  const OwnedRange own = owned_range(weights, flats_.share());
+  const Tensor gradients = flats_.gradients(weights);
+  for (const model::FlatWeights::Member& member : weights.members) {
+    const model::StageParameter& parameter = stage.parameters()[member.parameter];
+    const OwnedPart part = owned_part(member, parameter.shard.shape.numel(), own);
+    if (!stage.owns(parameter) || part.size() == 0) continue;
+    const std::int64_t begin = part.at - own.begin;
+    double squares = sum_squares(context, gradients.rows(begin, begin + part.size()));
+    // What every rank of the model group has counts once, but is looked at on each.
+    if (!counts(parameter) && std::isfinite(squares)) squares = 0.0;
+    layer_sums_[static_cast<std::size_t>(parameter.first_layer)] += squares;
+  }
+}
+
+std::int64_t GradientReducer::first_bad_layer() const {
+  const auto bad =
+      std::ranges::find_if(layer_sums_, [](double sum) { return !std::isfinite(sum); });
+  return bad == layer_sums_.end() ? -1 : bad - layer_sums_.begin();
+}
+
+bool GradientReducer::counts(const model::StageParameter& parameter) const {
+  return !parameter.shard.is_everything() || model_.rank() == 0;
 }
 
 void GradientReducer::clear() {
   for (const auto& stage : stages_) stage->clear_grads();
+  flats_.clear();
 }
 
 void GradientReducer::close() {

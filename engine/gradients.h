@@ -10,6 +10,7 @@
 
 #include "comm/grid.h"
 #include "comm/world.h"
+#include "engine/flat_reducer.h"
 #include "model/module.h"
 #include "model/stage.h"
 #include "schedule/ids.h"
@@ -24,28 +25,34 @@ class GradientReducer {
  public:
   // Collective over the world: creates the communicators of the ties. `bounds` are the cuts into
   // the stages of `map`. The module is only read here; stages and `comms` are borrowed.
-  GradientReducer(const model::Module& module, std::span<const std::int64_t> bounds,
-                  const schedule::StageMap& map,
+  GradientReducer(const Config& config, const model::Module& module,
+                  std::span<const std::int64_t> bounds, const schedule::StageMap& map,
                   std::span<const std::unique_ptr<model::Stage>> stages, comm::World& world,
                   const comm::Grid& grid, comm::GridComms& comms);
 
+  // Around each pass that adds weight gradients of a chunk.
+  void begin_weights(const tensor::Context& context, schedule::ChunkId chunk);
+  void end_weights(tensor::Context& context, schedule::ChunkId chunk);
   // ReduceGrads: sums the gradients that are partial over the model group, and starts the reduction
-  // of the chunk's untied gradients over replicas.
-  void start(const tensor::Context& context, schedule::ChunkId chunk);
+  // of the chunk's untied gradients over replicas; with ZeRO stage 2 waits for it, and frees them.
+  void start(tensor::Context& context, schedule::ChunkId chunk);
   // ReduceTiedGrads: starts the exchange of tied gradients.
   void start_tied(tensor::Context& context);
-  // Waits for both. Afterwards the first slot of each parameter that is not borrowed holds the full
-  // gradient.
+  // Waits for both. Afterwards flats() has the full gradients.
   void finish(tensor::Context& context);
   // L2 norm over all parameters of the model, each counted once: per-layer sums of squares in
   // double, added in global layer order; the same bits on every rank. Collective over the pipe
   // and the model group.
   double global_norm(tensor::Context& context);
+  // Of the last global_norm(): the first layer of the model with a gradient that is not finite; -1:
+  // none.
+  std::int64_t first_bad_layer() const;
+  FlatReducer& flats() { return flats_; }
   // Forgets all gradients.
   void clear();
 
   // Bytes of gradients that were given to sums over replicas and exchanges with other ranks.
-  std::int64_t reduced_bytes() const { return reduced_bytes_; }
+  std::int64_t reduced_bytes() const { return exchanged_bytes_ + flats_.reduced_bytes(); }
 
   // Whether the model has tied layers, so that its stream must reduce their gradients.
   static bool has_ties(const model::Module& module);
@@ -61,7 +68,6 @@ class GradientReducer {
     std::vector<tensor::GradSlot*> slots;
     comm::Communicator* group = nullptr;  // of the ranks with uses; null when it is only this one
     std::size_t uses_per_rank = 0;        // largest number of uses on a member
-    bool partial = false;                 // Shard::partial_gradient
     // In global layer order: where the use's gradient lies in `gathered`, in units of the weight.
     std::vector<std::size_t> order;
     tensor::Tensor sent, gathered;
@@ -72,10 +78,16 @@ class GradientReducer {
   void add_tie(const std::string& key, std::span<const int> ranks);
   std::vector<TiedWeight> weights_of(const std::string& key) const;
   void start_exchange(tensor::Context& context, TiedWeight& weight);
-  comm::Work start_sum(comm::Communicator& group, const tensor::Tensor& gradients);
   void sum_uses(tensor::Context& context, TiedWeight& weight);
   // Whether this rank's part of the parameter counts in the norm of the model.
-  bool counts(const model::Stage& stage, const model::StageParameter& parameter) const;
+  bool counts(const model::StageParameter& parameter) const;
+
+  model::Stage& stage(schedule::ChunkId chunk) {
+    return *stages_[static_cast<std::size_t>(chunk.value)];
+  }
+  void reduce_untied(tensor::Context& context, model::Stage& stage);
+  void sum_layer(tensor::Context& context, const model::Stage& stage,
+                 const model::FlatWeights& weights);
 
   std::span<const std::unique_ptr<model::Stage>> stages_;
   comm::Communicator& pipe_;
@@ -83,9 +95,10 @@ class GradientReducer {
   comm::Communicator& model_;
   std::map<std::string, std::unique_ptr<comm::Communicator>> groups_;  // by tie key
   std::vector<TiedWeight> ties_;
-  std::vector<comm::Work> works_;
+  FlatReducer flats_;
+  bool reduce_each_micro_batch_;
   std::vector<double> layer_sums_;
-  std::int64_t reduced_bytes_ = 0;
+  std::int64_t exchanged_bytes_ = 0;  // of tied weights
 };
 
 }  // namespace penstock::engine

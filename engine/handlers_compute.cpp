@@ -51,7 +51,8 @@ std::optional<double> loss_scale(const RankState& state, const Instruction& inst
   if (!state.schedule->is_last_stage(instruction.chunk)) return std::nullopt;
   const Batch& batch = state.batch;
   const double weight = batch.weights[static_cast<std::size_t>(instruction.micro_batch.value)];
-  return batch.total_weight > 0.0 ? weight / batch.total_weight : 0.0;
+  if (batch.total_weight <= 0.0) return 0.0;
+  return state.updater->loss_scale() * weight / batch.total_weight;
 }
 
 // The part of a backward pass that gives the gradients of the inputs. Hands them over if the stage
@@ -85,7 +86,9 @@ void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instructi
 
 template <>
 void handle<Opcode::kBackwardPass>(RankState& state, const Instruction& instruction) {
+  state.gradients->begin_weights(state.context, instruction.chunk);
   backward(state, instruction, &tensor::Tape::backward).tape.reset();
+  state.gradients->end_weights(state.context, instruction.chunk);
 }
 
 template <>
@@ -97,8 +100,10 @@ template <>
 void handle<Opcode::kBackwardWeight>(RankState& state, const Instruction& instruction) {
   PipeBuffer& buffer =
       state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+  state.gradients->begin_weights(state.context, instruction.chunk);
   buffer.tape.backward_weight(state.context);
   buffer.tape.reset();
+  state.gradients->end_weights(state.context, instruction.chunk);
 }
 
 template <>
@@ -106,9 +111,17 @@ void handle<Opcode::kOptimizerStep>(RankState& state, const Instruction&) {
   // Sends that are still under way read pipe buffers, never gradients, but a step is over only
   // when nothing of it is pending.
   state.buffers.finish();
-  state.gradients->finish(state.context);
-  state.updater->step(state.context, state.gradients->global_norm(state.context));
-  state.gradients->clear();
+  GradientReducer& gradients = *state.gradients;
+  gradients.finish(state.context);
+  const double norm = gradients.global_norm(state.context);
+  state.updater->step(state.context, gradients.flats(), norm, state.comms.data(),
+                      state.comms.model());
+  if (state.updater->last().skipped) {
+    state.updater->note_bad_layer(gradients.first_bad_layer());
+  } else {
+    gradients.flats().gather_weights(state.stages);
+  }
+  gradients.clear();
 }
 
 }  // namespace penstock::engine

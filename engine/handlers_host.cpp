@@ -1,7 +1,9 @@
 // Handlers of the host lane: they move fetched data into pipe buffers.
 #include <string>
+#include <utility>
 
 #include "engine/handlers.h"
+#include "engine/input_dtype.h"
 #include "engine/sample_hash.h"
 #include "tensor/error.h"
 
@@ -15,11 +17,11 @@ void handle<Opcode::kLoadMicroBatch>(RankState& state, const Instruction& instru
       state.batch.loaded[static_cast<std::size_t>(instruction.micro_batch.value)];
   match_samples(buffer, hash_samples(data.ids), instruction.micro_batch.value);
   if (state.schedule->is_first_stage(instruction.chunk)) {
-    for (tensor::Tensor& input : data.inputs) {
+    for (const tensor::Tensor& input :
+         as_inputs(state.context, std::exchange(data.inputs, {}), state.weights)) {
       buffer.inputs.push_back(buffer.tape.input(input, /*needs_grad=*/false));
       buffer.input_needs_grad.push_back(0);
     }
-    data.inputs.clear();
   }
   if (state.schedule->is_last_stage(instruction.chunk)) {
     buffer.labels = std::move(data.labels);

@@ -53,6 +53,24 @@ void check_tensor(const LoadPlan::Item& item, const checkpoint::TensorInfo& stor
       std::string(tensor::name_of(dtype)) + " " + shape.to_string());
 }
 
+bool is_wide(tensor::DType dtype) {
+  return tensor::compute_dtype(dtype) == dtype;
+}
+
+// Where the elements come from. An f32 weight is the master, where the source has one beside a
+// weight of 16 bits; beside a wide weight there is none, and a master begins as the weight.
+std::string name_in(const TensorSource& source, const StateTensor& tensor,
+                    const std::string& weight) {
+  const std::string master = weight + "/" + ParameterState::kMaster;
+  if (tensor.state == ParameterState::kMaster) {
+    const checkpoint::TensorInfo* stored = source.find(weight);
+    return stored != nullptr && is_wide(stored->dtype) ? weight : master;
+  }
+  const bool takes_master = tensor.state.empty() && is_wide(tensor.value.dtype());
+  if (takes_master && source.find(master) != nullptr) return master;
+  return tensor.stored_name(weight);
+}
+
 }  // namespace
 
 LoadPlan make_load_plan(std::vector<StateTensor> tensors, const TensorSource& source,
@@ -63,7 +81,7 @@ LoadPlan make_load_plan(std::vector<StateTensor> tensors, const TensorSource& so
     if (weight.empty()) continue;
     if (tensor.state.empty()) plan.wanted.insert(weight);
     LoadPlan::Item item{std::move(tensor), ""};
-    item.stored = item.tensor.stored_name(weight);
+    item.stored = name_in(source, item.tensor, weight);
     if (const checkpoint::TensorInfo* stored = source.find(item.stored)) {
       check_tensor(item, *stored, source);
       plan.found.push_back(std::move(item));

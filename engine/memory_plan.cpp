@@ -11,7 +11,10 @@
 #include "engine/auto_schedule.h"
 #include "engine/batch_config.h"
 #include "engine/cuts.h"
+#include "engine/gradient_plan.h"
+#include "engine/input_dtype.h"
 #include "engine/memory_replay.h"
+#include "engine/stage_options.h"
 #include "engine/stage_profile.h"
 #include "engine/streams.h"
 #include "engine/text_table.h"
@@ -38,14 +41,17 @@ std::vector<Tensor> shapes_of(std::span<const Tensor> tensors, const tensor::Con
 class Planner {
  public:
   Planner(const model::Module& module, const Config& config, std::span<const std::int64_t> bounds,
-          const schedule::Schedule& stream, const model::MicroBatch& example, int model_rank)
+          const schedule::Schedule& stream, const model::MicroBatch& example,
+          const PipePlace& place)
       : module_(module),
         config_(config),
         bounds_(bounds),
         map_(stream.stage_map()),
+        replicas_(place.replicas),
+        share_(share_of(config.zero, place.replica, place.replicas)),
         context_(tensor::make_meta_allocator()) {
     context_.model = {.size = config.tensor_parallel.size,
-                      .rank = model_rank,
+                      .rank = place.model_rank,
                       .sequence_parallel = config.tensor_parallel.sequence_parallel};
     build_stages();
     context_.training = contains(stream, Opcode::kOptimizerStep) ||
@@ -59,7 +65,10 @@ class Planner {
     RankMemory memory;
     memory.pipe_buffers = MemoryReplay(stream, profiles_).run();
     memory.workspace = workspace(stream);
-    count_weights(stages, memory);
+    memory.weights = weight_bytes(stages);
+    const GradientBytes gradients = plan_gradients(stages, stream, config_.zero, share_);
+    memory.gradients = gradients.peak;
+    memory.gradients_between_steps = gradients.between_steps;
     if (context_.training && config_.optimizer) {
       memory.optimizer = optimizer_bytes(stages);
       memory.ties = tie_bytes(stream.rank());
@@ -71,9 +80,7 @@ class Planner {
   using Stages = std::vector<std::unique_ptr<model::Stage>>;
 
   void build_stages() {
-    const model::StageOptions options{.seed = config_.seed,
-                                      .frozen_patterns = config_.frozen_parameters,
-                                      .model = context_.model};
+    const model::StageOptions options = stage_options(config_, context_.model, replicas_);
     stages_.resize(static_cast<std::size_t>(map_.num_ranks()));
     for (int stage = 0; stage < map_.num_stages(); ++stage) {
       const auto at = static_cast<std::size_t>(stage);
@@ -98,7 +105,8 @@ class Planner {
     }
     context_.named_inputs = &named;
     StageFeed feed;
-    feed.inputs = shapes_of(example.inputs, context_);
+    feed.inputs =
+        as_inputs(context_, shapes_of(example.inputs, context_), config_.precision.weights);
     const int last = map_.num_stages() - 1;
     for (int s = 0; s <= last; ++s) {
       if (s == last) {
@@ -143,22 +151,20 @@ class Planner {
     return most;
   }
 
-  static void count_weights(const Stages& stages, RankMemory& memory) {
+  static std::int64_t weight_bytes(const Stages& stages) {
     std::unordered_set<const Storage*> seen;
-    const auto bytes_of = [&seen](const Tensor& tensor) {
-      const Storage* storage = tensor.storage().get();
-      return seen.insert(storage).second ? static_cast<std::int64_t>(storage->bytes()) : 0;
-    };
+    std::int64_t bytes = 0;
     for (const auto& stage : stages) {
       for (const model::StageParameter& parameter : stage->parameters()) {
-        memory.weights += bytes_of(parameter.parameter->value);
+        const Storage* storage = parameter.parameter->value.storage().get();
+        if (seen.insert(storage).second) bytes += static_cast<std::int64_t>(storage->bytes());
       }
-      for (const tensor::GradSlot& slot : stage->slots()) memory.gradients += bytes_of(slot.grad);
     }
+    return bytes;
   }
 
   std::int64_t optimizer_bytes(const Stages& stages) const {
-    Updater updater(config_, stages, context_);
+    Updater updater(config_, stages, context_, share_);
     std::int64_t bytes = 0;
     for (const ParameterState& state : updater.states()) {
       for (const Tensor& tensor : state.state) {
@@ -195,7 +201,8 @@ class Planner {
     for (const auto& stage : stages_[static_cast<std::size_t>(rank.value)]) {
       for (const model::StageParameter& parameter : stage->parameters()) {
         if (parameter.tie_key != key || parameter.uses.empty() || parameter.borrowed) continue;
-        bytes += static_cast<std::int64_t>(parameter.parameter->value.nbytes());
+        bytes += parameter.parameter->value.numel() *
+                 static_cast<std::int64_t>(tensor::size_of(stage->grad_dtype()));
       }
     }
     return bytes;
@@ -205,6 +212,8 @@ class Planner {
   const Config& config_;
   std::span<const std::int64_t> bounds_;
   schedule::StageMap map_;
+  int replicas_;
+  Share share_;
   model::Context context_;
   std::vector<Stages> stages_;  // by rank, then chunk
   std::vector<StageProfile> profiles_;
@@ -219,10 +228,10 @@ std::int64_t RankMemory::total() const {
 std::vector<RankMemory> plan_memory(const model::Module& module, const Config& config,
                                     std::span<const std::int64_t> bounds,
                                     std::span<const schedule::Schedule* const> streams,
-                                    const model::MicroBatch& example, int model_rank) {
+                                    const model::MicroBatch& example, const PipePlace& place) {
   std::vector<RankMemory> ranks;
   if (streams.empty()) return ranks;
-  const Planner planner(module, config, bounds, *streams.front(), example, model_rank);
+  const Planner planner(module, config, bounds, *streams.front(), example, place);
   for (const schedule::Schedule* stream : streams) ranks.push_back(planner.plan(*stream));
   return ranks;
 }
@@ -245,7 +254,10 @@ std::vector<RankMemory> plan_training(const model::Module& module, const Config&
     streams.push_back(pipe.back().get());
   }
   const model::Bounds bounds = cut_module(module, config, pipe.front()->stage_map());
-  return plan_memory(module, config, bounds, streams, example);
+  return plan_memory(
+      module, config, bounds, streams, example,
+      {.replicas = static_cast<int>(batch.train_batch_size / batch.train_micro_batch_size_per_gpu /
+                                    batch.gradient_accumulation_steps)});
 }
 
 std::string to_text(std::span<const RankMemory> ranks) {

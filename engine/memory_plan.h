@@ -23,23 +23,30 @@ namespace penstock::engine {
 struct RankMemory {
   PipeBytes pipe_buffers;  // at their peak
   std::int64_t weights = 0;
-  std::int64_t gradients = 0;
+  std::int64_t gradients = 0;  // of weights, at their peak
+  std::int64_t gradients_between_steps = 0;
   std::int64_t optimizer = 0;  // state
   std::int64_t ties = 0;       // to exchange gradients of weights that other ranks use too
   std::int64_t workspace = 0;  // the most that one pass allocates beyond what is there around it
-  std::int64_t total() const;  // of all these
+  std::int64_t total() const;  // of all these at their peaks
 };
 
-// One rank's share for each stream, all of one pipe, whose ranks have this index in their model
-// groups. `bounds` are the cuts into its stages;
+// Where the ranks of a pipe are on the other axes of the grid.
+struct PipePlace {
+  int replica = 0, replicas = 1;
+  int model_rank = 0;
+};
+
+// One rank's share for each stream, all of one pipe. `bounds` are the cuts into its stages;
 // `example` is a micro batch, of which only shapes and dtypes are looked at. Throws what building
 // the stages and the layers' shape checks throw.
 std::vector<RankMemory> plan_memory(const model::Module& module, const Config& config,
                                     std::span<const std::int64_t> bounds,
                                     std::span<const schedule::Schedule* const> streams,
-                                    const model::MicroBatch& example, int model_rank = 0);
+                                    const model::MicroBatch& example, const PipePlace& place = {});
 
-// The plan of training on `ranks` ranks, by pipe rank: replicas need the same. With
+// The plan of training on `ranks` ranks, by pipe rank, for the replica and the member of the model
+// group that need most: the first. With
 // pipeline.schedule "auto" and no cost file it is that of the first steps. Throws ConfigError or
 // ScheduleError for batch sizes, a schedule or cuts that cannot be.
 std::vector<RankMemory> plan_training(const model::Module& module, const Config& config, int ranks,

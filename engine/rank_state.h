@@ -83,6 +83,7 @@ struct RankState {
   comm::GridComms comms;
   model::Module module;
   model::Context context;
+  tensor::DType weights = tensor::DType::kF32;        // of activations too
   schedule::StageMap map;                             // of training and evaluation
   std::vector<std::int64_t> bounds;                   // of all stages of the model, in layers
   std::vector<std::unique_ptr<model::Stage>> stages;  // by chunk

@@ -155,6 +155,12 @@ std::string memory_text(RankState& rank) {
          ", other " + mebibytes(live - known) + "), " + mebibytes(memory.peak_bytes()) + " at most";
 }
 
+std::string not_finite_text(std::int64_t step, const UpdateResult& update) {
+  std::string text = "the gradients of step " + std::to_string(step) + " are not finite";
+  if (update.bad_layer >= 0) text += ", first in layer " + std::to_string(update.bad_layer);
+  return text;
+}
+
 std::string state_dump(const RankState& rank, const Config& config) {
   std::string text = "configuration:\n" + config.canonical_text;
   for (int stage = 0; stage < rank.map.num_stages(); ++stage) {

@@ -38,4 +38,7 @@ std::string memory_text(RankState& rank);
 // The configuration as it is, and each layer with its stage and that stage's rank.
 std::string state_dump(const RankState& rank, const Config& config);
 
+// "the gradients of step 7 are not finite, first in layer 3"; of a step that was skipped.
+std::string not_finite_text(std::int64_t step, const UpdateResult& update);
+
 }  // namespace penstock::engine

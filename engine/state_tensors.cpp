@@ -26,6 +26,7 @@ std::vector<StateTensor> state_tensors(RankState& rank) {
     }
   }
   if (rank.updater == nullptr) return tensors;
+  const bool shared_out = rank.gradients->flats().share().count > 1;
   for (const ParameterState& parameter : rank.updater->states()) {
     for (std::size_t i = 0; i < parameter.state.size(); ++i) {
       tensors.push_back({.name = parameter.name,
@@ -33,7 +34,9 @@ std::vector<StateTensor> state_tensors(RankState& rank) {
                          .layer = parameter.first_layer,
                          .parameter = parameter.parameter,
                          .shard = parameter.shard,
-                         .given = parameter.owned && mine(parameter.first_layer),
+                         .given = parameter.owned && (shared_out || mine(parameter.first_layer)),
+                         .replica = shared_out ? rank.comms.data().rank() : -1,
+                         .begin = parameter.part.begin,
                          .value = parameter.state[i]});
     }
   }
@@ -48,8 +51,9 @@ std::vector<checkpoint::FilePlan> plan_files(RankState& rank, bool exclude_froze
     // What every rank of a model group has is stored by the first.
     if (tensor.shard->is_everything() && member != 0) continue;
     const auto layer = static_cast<int>(tensor.layer);
-    const std::string file = tensor.state.empty() ? checkpoint::model_states_file(layer, member)
-                                                  : checkpoint::optim_states_file(layer, member);
+    const std::string file = tensor.state.empty()
+                                 ? checkpoint::model_states_file(layer, member)
+                                 : checkpoint::optim_states_file(layer, member, tensor.replica);
     for (checkpoint::Piece& piece : pieces_of(rank.context, tensor.full_name(), tensor.data())) {
       files[file].pieces.push_back(std::move(piece));
     }

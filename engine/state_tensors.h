@@ -22,9 +22,12 @@ struct StateTensor {
   bool borrowed = false;                // the memory is an earlier stage's of this rank
   // Whether this rank, with its model group, gives it to a checkpoint: one that holds it does.
   bool given = false;
+  // The replica whose range of a state it is, where they share it out (ZeRO); else -1.
+  int replica = -1;
+  std::int64_t begin = 0;  // of that range, among the elements that this rank's tensor of it has
   tensor::Tensor value;
 
-  ShardData data() const { return {parameter->shape, *shard, value}; }
+  ShardData data() const { return {parameter->shape, *shard, value, begin}; }
   // "2.weight", "2.weight/exp_avg"
   std::string full_name() const { return stored_name(name); }
   // The same under another name of the weight.

@@ -18,6 +18,13 @@ namespace penstock::model {
 using TiedForward =
     std::function<std::vector<Tensor>(Layer& layer, Context& context, std::span<const Tensor>)>;
 
+// Whether backward runs a layer's forward again instead of keeping what its operations saved.
+enum class Recompute : std::uint8_t {
+  kByInterval,  // as StageOptions::recompute_interval says
+  kNever,
+  kAlways,  // by itself
+};
+
 // What a layer does when tensor_parallel.sequence_parallel is on, where each rank of a model group
 // has its own part of every sequence (axis 1 of the activations).
 enum class SequenceRole : std::uint8_t {
@@ -38,6 +45,7 @@ struct LayerSpec {
   // one is refused before it begins.
   std::vector<std::string> named_inputs = {};
   SequenceRole sequence = SequenceRole::kNone;
+  Recompute recompute = Recompute::kByInterval;
 };
 
 // layer<Linear>("Linear", 16, 16)

@@ -6,6 +6,7 @@
 
 #include "model/name_patterns.h"
 #include "model/stage.h"
+#include "model/stage_layout.h"
 #include "tensor/error.h"
 #include "tensor/ops/fill.h"
 #include "tensor/ops/init.h"
@@ -30,29 +31,6 @@ bool same_declarations(std::span<Parameter* const> a, std::span<Parameter* const
                              left->split == right->split;
                     });
 }
-
-// Hands out places in one allocation, each at a multiple of kAlignment bytes.
-class Layout {
- public:
-  explicit Layout(tensor::DType dtype) : size_(tensor::size_of(dtype)) {}
-
-  std::size_t place(const tensor::Shape& shape) {
-    const std::size_t begin = end_;
-    end_ += align(static_cast<std::size_t>(shape.numel()) * size_);
-    return begin;
-  }
-  std::size_t bytes() const { return end_; }
-  std::int64_t elements() const { return static_cast<std::int64_t>(end_ / size_); }
-
- private:
-  static std::size_t align(std::size_t bytes) {
-    constexpr std::size_t kAlignment = tensor::Allocator::kAlignment;
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  }
-
-  std::size_t size_;
-  std::size_t end_ = 0;
-};
 
 void draw(tensor::Context& context, const InitRule& rule, Tensor target,
           const tensor::InitKey& key) {
@@ -103,11 +81,13 @@ class Stage::Builder {
     check_tie_keys();
     check_patterns();
     build_layers();
+    cut_into_parts();
     list_parameters(/*tied=*/false);
     list_parameters(/*tied=*/true);
     borrow_weights();
-    place_weights(context);
-    place_grads(context);
+    const StageLayout layout = lay_out(stage_.parameters_, stage_.slot_info_, options_);
+    place_weights(context, layout);
+    place_grads(context, layout);
     draw_weights(context);
   }
 
@@ -152,6 +132,21 @@ class Stage::Builder {
         parameter->trainable = parameter->trainable && !frozen;
       }
       stage_.uses_.push_back(std::move(use));
+    }
+  }
+
+  void cut_into_parts() {
+    std::int64_t room = 0;  // layers that may still join the last part
+    for (std::size_t i = 0; i < stage_.uses_.size(); ++i) {
+      const Recompute choice = spec(stage_.uses_[i].layer).recompute;
+      const bool by_interval = choice == Recompute::kByInterval && options_.recompute_interval > 0;
+      if (by_interval && room > 0) {
+        stage_.parts_.back().end = i + 1;
+        --room;
+        continue;
+      }
+      stage_.parts_.push_back({i, i + 1, by_interval || choice == Recompute::kAlways});
+      room = by_interval ? options_.recompute_interval - 1 : 0;
     }
   }
 
@@ -245,50 +240,38 @@ class Stage::Builder {
     }
   }
 
-  void place_weights(const tensor::Context& context) {
-    Layout layout(options_.dtype);
-    std::vector<std::size_t> offsets;
-    for (const StageParameter& entry : stage_.parameters_) {
-      offsets.push_back(entry.borrowed ? 0 : layout.place(entry.shard.shape));
-    }
-    if (std::ranges::all_of(stage_.parameters_, &StageParameter::borrowed)) return;
-    const Tensor all = Tensor::empty(context, {layout.elements()}, options_.dtype);
-    for (std::size_t i = 0; i < offsets.size(); ++i) {
+  void place_weights(const tensor::Context& context, const StageLayout& layout) {
+    if (layout.weight_elements == 0) return;
+    const Tensor all = Tensor::empty(context, {layout.weight_elements}, options_.dtype);
+    const std::size_t size = tensor::size_of(options_.dtype);
+    for (std::size_t i = 0; i < stage_.parameters_.size(); ++i) {
       if (stage_.parameters_[i].borrowed) continue;
       const tensor::Shape& shape = stage_.parameters_[i].shard.shape;
-      const Tensor value(all.storage(), offsets[i], shape, options_.dtype);
+      const Tensor value(all.storage(), static_cast<std::size_t>(layout.weights[i]) * size, shape,
+                         options_.dtype);
       for (Parameter* holder : holders_[i]) holder->value = value;
+    }
+    for (const StageLayout::Piece& piece : layout.pieces) {
+      stage_.flat_weights_.push_back(
+          {.members = piece.members,
+           .values = all.rows(piece.weights, piece.weights + piece.elements),
+           .grads_begin = piece.grads,
+           .partial_begin = piece.partial,
+           .tied = piece.tied});
     }
   }
 
-  void place_grads(const tensor::Context& context) {
-    if (stage_.slot_info_.empty()) return;
-    Layout layout(options_.dtype);
-    std::vector<std::size_t> offsets(stage_.slot_info_.size());
-    const auto place = [&](bool tied, bool partial) {
-      for (std::size_t i = 0; i < offsets.size(); ++i) {
-        const StageParameter& entry = stage_.parameters_[stage_.slot_info_[i].parameter];
-        if (entry.tie_key.empty() == tied || (!tied && entry.shard.partial_gradient != partial)) {
-          continue;
-        }
-        offsets[i] = layout.place(entry.shard.shape);
-      }
-      return layout.elements();
-    };
-    const std::int64_t own_elements = place(/*tied=*/false, /*partial=*/false);
-    const std::int64_t untied_elements = place(/*tied=*/false, /*partial=*/true);
-    place(/*tied=*/true, /*partial=*/false);
-    // Zeros, since reductions of the whole segment read the padding too.
-    const Tensor all = Tensor::zeros(context, {layout.elements()}, options_.dtype);
-    for (std::size_t i = 0; i < offsets.size(); ++i) {
-      const StageSlot& slot = stage_.slot_info_[i];
-      const tensor::Shape& shape = stage_.parameters_[slot.parameter].shard.shape;
-      stage_.slots_.push_back({Tensor(all.storage(), offsets[i], shape, options_.dtype), true});
+  void place_grads(const tensor::Context& context, const StageLayout& layout) {
+    const tensor::DType grad_dtype = options_.grad_dtype.value_or(options_.dtype);
+    stage_.untied_block_ = {.elements = layout.untied_grads, .dtype = grad_dtype};
+    stage_.tied_block_ = {.elements = layout.tied_grads, .dtype = grad_dtype};
+    for (std::size_t i = 0; i < layout.grads.size(); ++i) {
+      const StageParameter& entry = stage_.parameters_[stage_.slot_info_[i].parameter];
+      auto& block = entry.tie_key.empty() ? stage_.untied_block_ : stage_.tied_block_;
+      block.slots.push_back({i, layout.grads[i], entry.shard.shape});
+      stage_.slots_.emplace_back();
     }
-    if (untied_elements > 0) stage_.untied_grads_ = all.rows(0, untied_elements);
-    if (untied_elements > own_elements) {
-      stage_.partial_grads_ = all.rows(own_elements, untied_elements);
-    }
+    for (const bool tied : {false, true}) stage_.provide_grads(context, tied);
   }
 
   void draw_weights(tensor::Context context) {

@@ -9,6 +9,17 @@
 
 namespace penstock::tensor {
 
+namespace {
+
+// An accumulator has memory only while gradients are to be added.
+void require_memory(const GradSlot& slot) {
+  if (slot.grad.defined()) return;
+  throw InternalError("[tape] the accumulator of a weight " + slot.grad.shape().to_string() +
+                      " has no memory now");
+}
+
+}  // namespace
+
 // The input's value on the tape; -1 when it needs no gradient.
 std::int32_t Backward::value_of(int input) const {
   return tape_.edges_[tape_.nodes_[node_].first_edge + static_cast<std::uint32_t>(input)];
@@ -59,6 +70,7 @@ Backward::Target Backward::target(int input) {
                         " asked for the accumulator of input " + std::to_string(input) +
                         ", which is not a trained weight");
   }
+  require_memory(*slot);
   return {slot->grad, !std::exchange(slot->empty, false)};
 }
 
@@ -127,7 +139,7 @@ Tensor Tape::input(const Tensor& tensor, bool needs_grad) {
 Tensor Tape::weight(const Tensor& value, GradSlot* slot) {
   Tensor result = value.detach();
   if (slot == nullptr) return result;
-  if (!slot->grad.defined() || slot->grad.shape() != value.shape()) {
+  if (slot->grad.shape() != value.shape()) {
     throw InvalidArgument("[tape] expected a gradient accumulator of the weight's shape, " +
                           value.to_string() + ", got " + slot->grad.to_string());
   }
@@ -135,12 +147,10 @@ Tensor Tape::weight(const Tensor& value, GradSlot* slot) {
   return result;
 }
 
-Recorder Tape::record(const char* name, std::span<const Tensor* const> inputs,
-                      std::span<Tensor* const> outputs) {
-  const auto known = [this](const Tensor* input) { return needs_grad(*input); };
-  if (std::none_of(inputs.begin(), inputs.end(), known)) return {};
-  Node node{};
+Tape::Node& Tape::add_node(const char* name, std::span<const Tensor* const> inputs) {
+  Node& node = nodes_.emplace_back();
   node.name = name;
+  node.segment = -1;
   node.first_edge = static_cast<std::uint32_t>(edges_.size());
   node.num_edges = static_cast<std::uint32_t>(inputs.size());
   for (const Tensor* input : inputs) {
@@ -151,11 +161,19 @@ Recorder Tape::record(const char* name, std::span<const Tensor* const> inputs,
     (weight ? node.has_weights : node.has_activations) = true;
   }
   node.first_value = static_cast<std::uint32_t>(values_.size());
-  node.num_values = static_cast<std::uint32_t>(outputs.size());
-  for (Tensor* output : outputs) make_known(*output, nullptr);
   node.first_saved = static_cast<std::uint32_t>(saved_.size());
-  nodes_.push_back(std::move(node));
-  return Recorder(this);
+  return node;
+}
+
+Recorder Tape::record(const char* name, std::span<const Tensor* const> inputs,
+                      std::span<Tensor* const> outputs) {
+  const auto known = [this](const Tensor* input) { return needs_grad(*input); };
+  if (std::none_of(inputs.begin(), inputs.end(), known)) return {};
+  if (!marks_only_) {
+    add_node(name, inputs).num_values = static_cast<std::uint32_t>(outputs.size());
+  }
+  for (Tensor* output : outputs) make_known(*output, nullptr);
+  return marks_only_ ? Recorder() : Recorder(this);
 }
 
 bool Tape::seed(const Tensor& output, Tensor gradient) {
@@ -207,6 +225,7 @@ bool Tape::any_output_grad(const Node& node) const {
 
 void Tape::run_node(Context& context, std::size_t index, Pass pass) {
   const Node& node = nodes_[index];
+  if (node.segment >= 0) return run_segment(context, node, pass);
   const bool reached = any_output_grad(node);
   if (pass == Pass::kWeight) apply_deferred(context, index);
   if (reached) {
@@ -240,6 +259,7 @@ void Tape::drop(const Node& node, bool keep_for_weights) {
 void Tape::accumulate(Context& context, std::int32_t index, Tensor gradient) {
   Value& value = values_[static_cast<std::size_t>(index)];
   if (value.slot != nullptr) {
+    require_memory(*value.slot);
     add_into(context, value.slot->grad, gradient, std::exchange(value.slot->empty, false));
     return;
   }
@@ -277,6 +297,7 @@ void Tape::reset() {
   values_.clear();
   saved_.clear();
   inputs_.clear();
+  segments_.clear();
   deferred_.clear();
   more_seeds_.clear();
   ++generation_;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -69,6 +70,10 @@ class Backward {
   bool weights_;
 };
 
+// A part of a chunk's forward that may run twice, on context.tape: it gives the same outputs each
+// time, random numbers included.
+using ForwardFn = std::function<std::vector<Tensor>(Context&, std::span<const Tensor> inputs)>;
+
 // Small captures (two words) stay inside of the std::function and cost no allocation.
 using GradFn = std::function<void(Context&, Backward&)>;
 
@@ -104,8 +109,9 @@ class Tape {
   // Registers an input of the chunk. The result is what the layers must use. Without needs_grad
   // the tensor stays unknown to the tape and take_input_grad gives an undefined tensor.
   Tensor input(const Tensor& tensor, bool needs_grad);
-  // Registers a use of a weight. slot is null for a frozen one; else slot->grad is defined and has
-  // the weight's shape (InvalidArgument otherwise). The slot is borrowed until reset().
+  // Registers a use of a weight. slot is null for a frozen one; else slot->grad has the weight's
+  // shape (InvalidArgument otherwise), and memory by the time of the weight's gradient. The slot is
+  // borrowed until reset().
   Tensor weight(const Tensor& value, GradSlot* slot);
   // True when a gradient will be computed for this tensor.
   bool needs_grad(const Tensor& tensor) const {
@@ -115,6 +121,12 @@ class Tape {
   // --- recording, by the operations (see record() below)
   Recorder record(const char* name, std::span<const Tensor* const> inputs,
                   std::span<Tensor* const> outputs);
+
+  // Runs `forward` now, and remembers its inputs instead of what its operations would save. The
+  // input-gradient pass runs it again, recorded on a tape of its own, which stays until the
+  // weights' gradients are done. context.tape is this tape.
+  std::vector<Tensor> recompute(Context& context, std::span<const Tensor> inputs,
+                                ForwardFn forward);
 
   // --- backward
   // Gives the gradient of an output of the chunk (its shape and dtype). False, and nothing
@@ -131,7 +143,8 @@ class Tape {
   void reset();
   std::size_t num_nodes() const { return nodes_.size(); }
   // Calls visit(tensor, is_gradient) for each tensor that the tape holds: those that operations
-  // saved, weights among them, and gradients on their way. The same tensor may come several times.
+  // saved, weights among them, inputs of what is to run again, and gradients on their way. The same
+  // tensor may come several times.
   template <class Visit>
   void for_each_tensor(const Visit& visit) const;
   // Names of the recorded operations, in order: for tests and messages.
@@ -158,6 +171,13 @@ class Tape {
     std::uint32_t first_value, num_values;  // outputs, in values_
     std::uint32_t first_saved, num_saved;
     bool has_activations, has_weights;  // among the inputs that need a gradient
+    std::int32_t segment;               // into segments_; -1: an operation
+  };
+  struct Segment {  // what recompute() recorded
+    ForwardFn forward;
+    std::vector<Tensor> inputs;
+    std::vector<std::int32_t> outputs;  // by output of forward: its value here, or -1
+    std::unique_ptr<Tape> tape;         // from I to W
   };
   struct Deferred {  // a weight's gradient that an input function made during I
     std::size_t node;
@@ -167,9 +187,13 @@ class Tape {
   enum class Pass : std::uint8_t { kBoth, kInput, kWeight };
 
   void make_known(Tensor& tensor, GradSlot* slot);
+  Node& add_node(const char* name, std::span<const Tensor* const> inputs);
   void run(Context& context, Pass pass);
   void run_node(Context& context, std::size_t index, Pass pass);
   bool any_output_grad(const Node& node) const;
+  void require_activations(std::span<const Tensor> inputs) const;
+  void run_segment(Context& context, const Node& node, Pass pass);
+  void run_again(Context& context, const Node& node, Segment& segment, Pass pass);
   void drop(const Node& node, bool keep_for_weights);
   void accumulate(Context& context, std::int32_t value, Tensor gradient);
   void apply_deferred(Context& context, std::size_t node);
@@ -180,11 +204,13 @@ class Tape {
   std::vector<Value> values_;
   std::vector<Saved> saved_;
   std::vector<std::int32_t> inputs_;
+  std::vector<Segment> segments_;
   std::vector<Deferred> deferred_;
   std::vector<std::pair<std::int32_t, Tensor>> more_seeds_;  // of values that have one already
   std::size_t next_deferred_ = 0;
   std::uint32_t generation_;  // tells this life of the tape from earlier ones
   Pass pass_ = Pass::kBoth;
+  bool marks_only_ = false;  // finds out what needs a gradient, and remembers nothing else
 };
 
 template <class Visit>
@@ -196,6 +222,10 @@ void Tape::for_each_tensor(const Visit& visit) const {
   for (const Value& value : values_) give(value.grad, true);
   for (const Deferred& deferred : deferred_) give(deferred.grad, true);
   for (const auto& [value, gradient] : more_seeds_) give(gradient, true);
+  for (const Segment& segment : segments_) {
+    for (const Tensor& input : segment.inputs) give(input, false);
+    if (segment.tape != nullptr) segment.tape->for_each_tensor(visit);
+  }
 }
 
 // Opens a node on the context's tape, when it has one and any input needs a gradient; outputs

@@ -1,9 +1,20 @@
-// Prints docs/config.md, made from the key table: penstock-config-doc > docs/config.md
+// Prints pages that are made from the code:
+//   penstock-config-doc > docs/config.md
+//   penstock-config-doc --combinations > docs/combinations.md
 #include <iostream>
+#include <string_view>
 
+#include "engine/combinations.h"
 #include "engine/config_doc.h"
 
-int main() {
-  std::cout << penstock::engine::config_reference_markdown() << std::flush;
+int main(int argc, char** argv) {
+  const std::string_view option = argc > 1 ? argv[1] : "";
+  if (argc > 2 || (!option.empty() && option != "--combinations")) {
+    std::cerr << "usage: penstock-config-doc [--combinations]\n";
+    return 1;
+  }
+  std::cout << (option.empty() ? penstock::engine::config_reference_markdown()
+                               : penstock::engine::combinations_markdown())
+            << std::flush;
   return std::cout ? 0 : 1;
 }

@@ -10,8 +10,10 @@ LossResult MseLoss::forward(Context& context, std::span<const tensor::Tensor> ou
                             std::span<const tensor::Tensor> labels) const {
   expect_inputs("mse_loss outputs", outputs, 1);
   expect_inputs("mse_loss labels", labels, 1);
-  const tensor::Tensor target = tensor::cast(context, labels[0], outputs[0].dtype());
-  return {tensor::mse(context, outputs[0], target), {}};
+  // Outputs of 16 bits are compared in f32, so that targets need not be rounded to them.
+  const tensor::DType dtype = tensor::compute_dtype(outputs[0].dtype());
+  const tensor::Tensor target = tensor::cast(context, labels[0], dtype);
+  return {tensor::mse(context, tensor::cast(context, outputs[0], dtype), target), {}};
 }
 
 }  // namespace penstock::model

@@ -21,10 +21,10 @@ constexpr Known kDeepSpeedKeys[] = {
     {"", KeyStatus::kSupported,
      "train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|steps_per_print|"
      "gradient_clipping|memory_breakdown|dump_state|wall_clock_breakdown|dataloader_drop_last|"
-     "log_level"},
+     "log_level|prescale_gradients|gradient_predivide_factor|gradient_allreduce_op|"
+     "communication_data_type"},
     {"", KeyStatus::kOffOnly,
-     "managed_gradient_accumulation|prescale_gradients|gradient_predivide_factor|"
-     "gradient_allreduce_op|sparse_gradients|disable_allgather|amp|wandb|"
+     "managed_gradient_accumulation|sparse_gradients|disable_allgather|amp|wandb|"
      "comet|flops_profiler|comms_logger|elasticity|curriculum_learning|data_efficiency|"
      "compression_training|progressive_layer_drop|eigenvalue|sparse_attention|autotuning|"
      "hybrid_engine|nebula|compile|sequence_parallel_size|quantize_training"},
@@ -65,32 +65,25 @@ constexpr Known kDeepSpeedKeys[] = {
      "offload_param|offload_optimizer|cpu_offload|cpu_offload_params|cpu_offload_use_pin_memory|"
      "zero_quantized_weights|zero_quantized_nontrainable_weights|zero_quantized_gradients|"
      "zeropp_loco_param|mics_shard_size|zenflow"},
+    {"zero_optimization.", KeyStatus::kSupported, "stage"},
+    {"fp16.", KeyStatus::kSupported,
+     "enabled|loss_scale|initial_scale_power|loss_scale_window|hysteresis|consecutive_hysteresis|"
+     "min_loss_scale"},
+    {"fp16.", KeyStatus::kHint, "auto_cast"},
+    {"fp16.", KeyStatus::kOffOnly, "fp16_master_weights_and_grads"},
+    {"bf16.", KeyStatus::kSupported, "enabled"},
+    {"bf16.", KeyStatus::kHint, "immediate_grad_update|check_grad_overflow"},
+    {"bf16.", KeyStatus::kOffOnly, "bf16_master_weights_and_grads|bf16_optimizer_states"},
+    {"data_types.", KeyStatus::kSupported, "grad_accum_dtype"},
+    {"data_types.", KeyStatus::kHint, "param_dtype"},
     {"tensorboard.", KeyStatus::kSupported, "enabled|output_path|job_name"},
     {"csv_monitor.", KeyStatus::kSupported, "enabled|output_path|job_name"},
 };
 
 // Keys that are known, whatever their status is in this version.
 constexpr std::string_view kKnownKeys[] = {
-    "communication_data_type",
-    "data_types.grad_accum_dtype",
-    "data_types.param_dtype",
     "data_types.buffer_dtype",
-    "fp16.enabled",
-    "fp16.auto_cast",
-    "fp16.loss_scale",
-    "fp16.initial_scale_power",
-    "fp16.loss_scale_window",
-    "fp16.hysteresis",
-    "fp16.consecutive_hysteresis",
-    "fp16.min_loss_scale",
-    "fp16.fp16_master_weights_and_grads",
-    "bf16.enabled",
-    "bf16.immediate_grad_update",
-    "bf16.check_grad_overflow",
-    "bf16.bf16_master_weights_and_grads",
-    "bf16.bf16_optimizer_states",
     "bfloat16.enabled",
-    "zero_optimization.stage",
     "pipeline.activation_checkpoint_interval",
     "checkpoint.tag_validation",
     "activation_checkpointing.partition_activations",

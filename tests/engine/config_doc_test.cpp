@@ -1,6 +1,7 @@
 #include "engine/config_doc.h"
 
 #include "config_support.h"
+#include "engine/combinations.h"
 
 namespace penstock::engine {
 namespace {
@@ -9,6 +10,12 @@ TEST(ConfigDoc, PageEqualsTheTable) {
   EXPECT_EQ(test::file_text(PENSTOCK_GOLDEN_DIR "/../../docs/config.md"),
             config_reference_markdown())
       << "the key table changed: penstock-config-doc > docs/config.md";
+}
+
+TEST(ConfigDoc, CombinationsAreWhatTheParserSays) {
+  EXPECT_EQ(test::file_text(PENSTOCK_GOLDEN_DIR "/../../docs/combinations.md"),
+            combinations_markdown())
+      << "what goes together changed: penstock-config-doc --combinations > docs/combinations.md";
 }
 
 TEST(ConfigDoc, ExampleIsAValidConfiguration) {

@@ -27,6 +27,9 @@ json base_document(const KeyRow& row) {
   if (row.path == "pipeline.cost_file" || row.path == "pipeline.memory_limit") {
     root["pipeline"]["schedule"] = "auto";
   }
+  if (row.path.starts_with("fp16.") && row.path != "fp16.enabled") root["fp16"]["enabled"] = true;
+  if (row.path.starts_with("data_types.")) root["bf16"]["enabled"] = true;
+  if (row.path.ends_with("reduce_each_micro_batch")) root["zero_optimization"]["stage"] = 2;
   const bool scheduler = row.path.starts_with("scheduler");
   if (!scheduler && !row.path.starts_with("optimizer")) return root;
   root["optimizer"]["type"] = scheduler ? "Adam" : type_for(row, "SGD");

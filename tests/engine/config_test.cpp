@@ -115,7 +115,7 @@ TEST(Config, SwitchedOffSectionsAreAcceptedAndHintsListed) {
   const std::vector<std::string> notes = {
       "fp16.loss_scale: belongs to fp16, which is off",
       "fp16.initial_scale_power: belongs to fp16, which is off",
-      "zero_optimization.reduce_bucket_size: a stage's gradients are one bucket"};
+      "zero_optimization.reduce_bucket_size: a stage's gradients and weights are each one piece"};
   EXPECT_EQ(config.without_effect, notes);
 }
 

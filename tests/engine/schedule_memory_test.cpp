@@ -79,9 +79,9 @@ TEST(ScheduleMemory, DoesNotGrowWithTheMicroBatches) {
       EXPECT_EQ(few[rank].left, 0);
       EXPECT_EQ(many[rank].left, 0);
       if (all_forwards_first(run.schedule)) {
-        // At least the input of each layer, of every micro batch; how many messages are there
-        // beside them depends on when ranks run.
-        EXPECT_GE(many[rank].peak - few[rank].peak, (kMany - kFew - 8) * kActivation);
+        // The input of each layer, of every micro batch, and more; the messages that are there
+        // beside them at the peak, of few and of many, depend on when ranks run.
+        EXPECT_GE(many[rank].peak - few[rank].peak, (kMany - kFew) / 2 * kActivation);
         continue;
       }
       // How far neighbours run ahead of one another depends on when they run; and the losses of

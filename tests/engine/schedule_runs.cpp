@@ -90,6 +90,7 @@ engine::Config ScheduleRun::config() const {
   nlohmann::json more{{"pipeline", {{"partition", "uniform"}, {"schedule", schedule}}}};
   if (!stage_map.empty()) more["pipeline"]["stage_map"] = nlohmann::json::parse(stage_map);
   if (!stage_map.starts_with('[')) more["pipeline"]["chunks"] = chunks;
+  more["pipeline"]["activation_checkpoint_interval"] = recompute;
   const std::string adamw = R"({"type": "AdamW", "params": {"lr": 0.003, "weight_decay": 0.1}})";
   return config_of({.pipe = pipe,
                     .data = data,

@@ -32,6 +32,7 @@ struct ScheduleRun {
   int gas = 1;
   int steps = 2;
   engine::ScheduleFactory own = nullptr;
+  int recompute = 0;  // pipeline.activation_checkpoint_interval
 
   int ranks() const { return pipe * data; }
   int stages() const;

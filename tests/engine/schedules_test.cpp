@@ -9,7 +9,8 @@
 namespace penstock::testing {
 namespace {
 
-#ifdef PENSTOCK_INSTRUMENTED  // a step takes ten times as long under a sanitizer or late completions
+#ifdef PENSTOCK_INSTRUMENTED  // a step takes ten times as long under a sanitizer or late
+                              // completions
 constexpr int kSteps = 2;
 #else
 constexpr int kSteps = 20;

@@ -110,7 +110,7 @@ TEST(Stage, InitialWeightsFollowTheirRules) {
   EXPECT_GT(high, 0.99);
 }
 
-TEST(Stage, MemoryIsTwoAllocationsOfAlignedTensors) {
+TEST(Stage, MemoryIsThreeAllocationsOfAlignedTensors) {
   Context context = cpu();
   const Module module = tied_module();
   const auto& counters = *context.allocator->counters();
@@ -123,10 +123,13 @@ TEST(Stage, MemoryIsTwoAllocationsOfAlignedTensors) {
     EXPECT_EQ(value.byte_offset(), i * 256);
   }
   for (std::size_t i = 0; i < 6; ++i) {
-    EXPECT_EQ(stage.slots()[i].grad.storage(), stage.slots()[0].grad.storage());
-    EXPECT_EQ(stage.slots()[i].grad.byte_offset(), i * 256);
+    const std::size_t first = i < 2 ? 0 : 2;  // of the untied ones, of the tied ones
+    EXPECT_EQ(stage.slots()[i].grad.storage(), stage.slots()[first].grad.storage());
+    EXPECT_EQ(stage.slots()[i].grad.byte_offset(), (i - first) * 256);
   }
-  const Tensor untied = stage.untied_grads();
+  ASSERT_EQ(stage.flat_weights().size(), 3u);
+  EXPECT_EQ(stage.flat_weights()[0].values.shape(), (tensor::Shape{2 * 256 / 8}));
+  const Tensor untied = stage.flat_grads(stage.flat_weights()[0]);
   EXPECT_EQ(untied.byte_offset(), 0u);
   EXPECT_EQ(untied.shape(), (tensor::Shape{2 * 256 / 8}));
   for (const double padding : untied.span<double>()) EXPECT_EQ(padding, 0.0);
@@ -139,7 +142,7 @@ TEST(Stage, EmptySlotsAreZeroedForReduction) {
   const std::vector<double> kept = values<double>(stage.slots()[4].grad);
   stage.slots()[5].grad.data<double>()[1] = 7.0;  // left from a step before
   ASSERT_TRUE(stage.slots()[5].empty);
-  stage.zero_empty_slots(context);
+  stage.zero_empty_slots(context, /*tied=*/true);
   EXPECT_FALSE(stage.slots()[5].empty);
   EXPECT_EQ(values<double>(stage.slots()[5].grad), std::vector<double>(3, 0.0));
   EXPECT_EQ(values<double>(stage.slots()[4].grad), kept);
@@ -174,8 +177,8 @@ TEST(Stage, WithoutWeightsPassesGradientsOn) {
   const Module module{{layer<Square>("Square")}, {}};
   Stage stage = whole(module, context);
   EXPECT_TRUE(stage.parameters().empty());
-  EXPECT_FALSE(stage.untied_grads().defined());
-  stage.zero_empty_slots(context);
+  EXPECT_TRUE(stage.flat_weights().empty());
+  stage.zero_empty_slots(context, /*tied=*/false);
   stage.clear_grads();
   const Tensor input = testing::make<double>(context, {1}, {3.0});
   const Result result = run(stage, context, input);
@@ -199,7 +202,7 @@ TEST(Stage, OnMetaHasShapesAndCountsBytes) {
   EXPECT_EQ(context.allocator->counters()->live_bytes(), 10 * 256);
   const Tensor input = Tensor::empty(context, {5, 3}, DType::kF64);
   EXPECT_EQ(stage.forward(context, std::vector{input}, true)[0].shape(), (tensor::Shape{5, 3}));
-  stage.zero_empty_slots(context);
+  stage.zero_empty_slots(context, /*tied=*/false);
 }
 
 TEST(Stage, TellsEachLayerItsPlaceAndPollsBetweenLayers) {
