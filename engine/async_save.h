@@ -32,7 +32,7 @@ class AsyncSave {
 
  private:
   tensor::Tensor memory_;                             // of the copies
-  std::unique_ptr<checkpoint::PendingSave> pending_;  // before memory_ in time of life
+  std::unique_ptr<checkpoint::PendingSave> pending_;  // after memory_, so that it dies first
 };
 
 }  // namespace penstock::engine
