@@ -51,7 +51,8 @@ void save(const fs::path& directory, const std::string& tag, const json& engine,
     if (world.rank() == 1) {
       request.files.push_back(
           {checkpoint::model_states_file(1, 0),
-           {checkpoint::Piece::whole("1.bias", testing::make<float>(context, {std::ssize(bias)}, bias)),
+           {checkpoint::Piece::whole("1.bias",
+                                     testing::make<float>(context, {std::ssize(bias)}, bias)),
             checkpoint::Piece::whole("1.ids", testing::make<std::int64_t>(context, {2}, ids))}});
     }
     checkpoint::save(world, request);
