@@ -150,6 +150,11 @@ Message checked_message(Message message, int peer, int size, bool host_only) {
                           std::to_string(message.tensors.size()) + " tensors, got " +
                           std::to_string(message.needs_grad.size()));
   }
+  if (!message.whole_shapes.empty() && message.whole_shapes.size() != message.tensors.size()) {
+    throw InvalidArgument("[isend] expected a whole shape for each of " +
+                          std::to_string(message.tensors.size()) + " tensors or none, got " +
+                          std::to_string(message.whole_shapes.size()));
+  }
   for (Tensor& tensor : message.tensors) {
     if (!tensor.defined() || (host_only && tensor.device() != tensor::kCpuDevice)) {
       throw InvalidArgument("[isend] expected tensors on cpu, got " + tensor.to_string());

@@ -34,6 +34,9 @@ struct Message {
   MessageHeader header;
   std::vector<tensor::Tensor> tensors;
   std::vector<std::uint8_t> needs_grad;
+  // Where tensors are pieces of larger ones: by tensor, the shape of the whole one (of a tensor
+  // that is no piece its own). Else empty. Travels along, and means nothing to a transport.
+  std::vector<tensor::Shape> whole_shapes = {};
 };
 
 }  // namespace penstock::comm

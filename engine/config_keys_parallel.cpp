@@ -4,7 +4,6 @@ namespace penstock::engine {
 
 namespace {
 
-constexpr std::string_view kWholeTensors = "every rank sends whole tensors";
 constexpr std::string_view kWholeInputs =
     "the inputs of recomputed layers stay whole, in the rank's own memory";
 constexpr std::string_view kByInterval =
@@ -51,8 +50,11 @@ constexpr KeyRow kRows[] = {
               "As many layers of a stage, from its first on, are kept as their inputs until their "
               "backward, which runs them again; 0: none. LayerSpec::recompute chooses by layer."),
     hint("pipeline.use_reentrant", kBool, "true", any(), "there is one way to record operations"),
-    hint("pipeline.pipe_partitioned", kBool, "true", any(), kWholeTensors),
-    hint("pipeline.grad_partitioned", kBool, "true", any(), kWholeTensors),
+    supported("pipeline.pipe_partitioned", kBool, "true", any(),
+              "With tensor_parallel.size above 1: a rank sends its part of an activation that all "
+              "ranks of its model group have, not all of it."),
+    supported("pipeline.grad_partitioned", kBool, "true", any(),
+              "Likewise for the gradients of activations."),
     supported(
         "tensor_parallel.size", kInt, "1", between(1, 65536),
         "Ranks that share the work of every layer that can be split (docs/tensor-parallel.md). "

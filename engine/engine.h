@@ -1,4 +1,5 @@
-// Engine: trains and evaluates a module over a pipe × data grid, as its configuration says.
+// Engine: trains and evaluates a module over a pipe × data × model grid, as its configuration
+// says.
 //
 //   comm::run_local(4, {}, [&](comm::World& world) {
 //     engine::Engine engine(world, module, config, make_source());
@@ -78,9 +79,9 @@ struct EngineOptions {
 class Engine {
  public:
   // Collective. Checks everything first, then builds this rank's stages. The module is copied; the
-  // source may be null, and is only asked on ranks that own the first or the last stage, there from
-  // a thread of its own too (dataloader_prefetch). Throws ConfigError, ScheduleError or
-  // CallRefused, on every rank alike.
+  // source may be null, and is only asked on ranks that own the first or the last stage, of a model
+  // group on rank 0, which gives the others what it read; there from a thread of its own too
+  // (dataloader_prefetch). Throws ConfigError, ScheduleError or CallRefused, on every rank alike.
   Engine(comm::World& world, model::Module module, Config config,
          std::unique_ptr<model::DataSource> data = nullptr, const EngineOptions& options = {});
   ~Engine();
@@ -131,7 +132,7 @@ class Engine {
                        const SaveOptions& options = {});
   // Waits until no save is under way. Throws what it failed with.
   void finish_save();
-  // Takes over a checkpoint of any pipe × data grid; without a tag the one that `latest` names.
+  // Takes over a checkpoint of any grid; without a tag the one that `latest` names.
   // What does not fit the model is a FileError or CallRefused, the same on every rank, before
   // anything changed; LoadOptions can allow for it.
   LoadResult load_checkpoint(const std::filesystem::path& directory,

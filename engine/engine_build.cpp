@@ -121,6 +121,7 @@ std::uint64_t Engine::State::identity_with(std::uint64_t schedule_identity,
 void Engine::State::build_stages() {
   for (const schedule::StageId id : rank->stage_ids()) {
     const auto stage = static_cast<std::size_t>(id.value);
+    rank->pieces.push_back(edge_pieces(config, rank->map, id));
     rank->stages.push_back(std::make_unique<model::Stage>(
         rank->module, rank->bounds[stage], rank->bounds[stage + 1],
         stage_options(config, rank->context.model, rank->comms.data().size()), rank->context,

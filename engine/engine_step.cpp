@@ -249,6 +249,7 @@ std::int64_t Engine::State::prepare(CallKind kind, const std::function<void(Ball
     load(mine);
     if (!run.loaded.empty()) timers.add(Timer::kBatchInput, begin);
     require_named_inputs(*rank);
+    check_sequences(*rank);
     weigh();
   } catch (const std::exception& error) {
     mine.error = error_text(error);

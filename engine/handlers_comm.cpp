@@ -78,6 +78,11 @@ void handle<Opcode::kSendActivation>(RankState& state, const Instruction& instru
   message.header = header(state, instruction, edge, ChannelKind::kActivation, buffer.sample_hash);
   message.needs_grad = buffer.output_needs_grad;
   message.tensors = buffer.take_outputs();
+  if (state.pieces_of(instruction.chunk).outputs) {
+    for (const tensor::Tensor& output : buffer.output_shells) {
+      message.whole_shapes.push_back(output.shape());
+    }
+  }
   buffer.sending_activation = send(state, std::move(message), edge);
 }
 
@@ -88,6 +93,7 @@ void handle<Opcode::kRecvActivation>(RankState& state, const Instruction& instru
   Message message = receive(state, instruction, previous_edge(state, instruction),
                             ChannelKind::kActivation, buffer);
   buffer.put_inputs(message.tensors, std::move(message.needs_grad), message.header.sample_hash);
+  buffer.whole_inputs = std::move(message.whole_shapes);
 }
 
 template <>

@@ -60,7 +60,8 @@ std::optional<double> loss_scale(const RankState& state, const Instruction& inst
 PipeBuffer& backward(RankState& state, const Instruction& instruction, TapePass pass) {
   PipeBuffer& buffer =
       state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
-  run_backward(state.context, buffer, loss_scale(state, instruction), pass);
+  run_backward(state.context, buffer, loss_scale(state, instruction), pass,
+               state.pieces_of(instruction.chunk));
   if (buffer.input_grads.empty()) return buffer;
   PipeBuffer* before = buffer_before(state, instruction);
   if (before != nullptr) before->put_output_grads(std::exchange(buffer.input_grads, {}));
@@ -80,7 +81,8 @@ void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instructi
     end.outputs = &batch.outputs[static_cast<std::size_t>(instruction.micro_batch.value)];
   }
   const model::LossResult result =
-      run_forward(state.stage(instruction.chunk), state.context, buffer, last ? &end : nullptr);
+      run_forward(state.stage(instruction.chunk), state.context, buffer, last ? &end : nullptr,
+                  state.pieces_of(instruction.chunk));
   if (last && end.compute_loss) batch.losses.record(instruction.micro_batch.value, result);
 }
 

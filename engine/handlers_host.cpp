@@ -17,9 +17,9 @@ void handle<Opcode::kLoadMicroBatch>(RankState& state, const Instruction& instru
       state.batch.loaded[static_cast<std::size_t>(instruction.micro_batch.value)];
   match_samples(buffer, hash_samples(data.ids), instruction.micro_batch.value);
   if (state.schedule->is_first_stage(instruction.chunk)) {
-    for (const tensor::Tensor& input :
+    for (tensor::Tensor& input :
          as_inputs(state.context, std::exchange(data.inputs, {}), state.weights)) {
-      buffer.inputs.push_back(buffer.tape.input(input, /*needs_grad=*/false));
+      buffer.inputs.push_back(std::move(input));
       buffer.input_needs_grad.push_back(0);
     }
   }

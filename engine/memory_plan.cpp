@@ -113,9 +113,12 @@ class Planner {
         feed.labels = shapes_of(example.labels, context_);
         feed.end = ModelEnd{.loss = module_.loss.get()};
       }
+      feed.pieces = edge_pieces(config_, map_, StageId(s));
       profiles_.push_back(profile_stage(stage(StageId(s)), context_, feed));
       feed = {.inputs = std::exchange(profiles_.back().outputs_sent, {}),
               .needs_grad = profiles_.back().output_needs_grad,
+              .whole_inputs = profiles_.back().whole_outputs,
+              .pieces = {},
               .labels = {},
               .end = std::nullopt};
     }

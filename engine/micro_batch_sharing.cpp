@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensor/dtype.h"
+#include "tensor/error.h"
 
 namespace penstock::engine {
 
@@ -99,6 +100,20 @@ void broadcast(const tensor::Context& context, comm::Communicator& group, std::v
 }
 
 }  // namespace
+
+void check_sequences(const RankState& state) {
+  const model::ModelAxis& axis = state.context.model;
+  if (axis.size == 1 || !axis.sequence_parallel || !state.owns_first_stage()) return;
+  for (const MicroBatch& loaded : state.batch.loaded) {
+    const Tensor& input = loaded.inputs.front();
+    if (input.shape().rank() >= 2 && input.dim(1) % axis.size == 0) continue;
+    throw tensor::InvalidArgument(
+        "[sequence_parallel] expected inputs [rows, tokens] with a number of tokens (dimension 1) "
+        "that the " +
+        std::to_string(axis.size) + " ranks of tensor_parallel.size divide, got " +
+        input.to_string() + "; give sequences of another length or set sequence_parallel to false");
+  }
+}
 
 void share_micro_batches(RankState& state) {
   comm::Communicator& group = state.comms.model();

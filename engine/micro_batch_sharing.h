@@ -10,4 +10,8 @@ namespace penstock::engine {
 // Collective over the model group.
 void share_micro_batches(RankState& state);
 
+// Throws InvalidArgument when the model group cannot have equal parts of the sequences that this
+// rank loaded: axis 1 of the first input.
+void check_sequences(const RankState& state);
+
 }  // namespace penstock::engine

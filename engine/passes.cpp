@@ -57,11 +57,27 @@ model::LossResult run_loss(const model::Loss* loss, model::Context& context, Pip
   return result;
 }
 
-void keep_outputs(PipeBuffer& buffer, std::vector<Tensor> outputs, bool training) {
+// As the layers see them.
+void take_inputs(model::Context& context, PipeBuffer& buffer, bool pieces) {
+  for (std::size_t i = 0; i < buffer.inputs.size(); ++i) {
+    Tensor& input = buffer.inputs[i];
+    const bool needs_grad = buffer.input_needs_grad[i] != 0;
+    if (needs_grad && pieces) input = join_pieces(context, input, buffer.whole_inputs[i]);
+    input = buffer.tape.input(input, needs_grad);
+  }
+}
+
+void keep_outputs(model::Context& context, PipeBuffer& buffer, std::vector<Tensor> outputs,
+                  bool pieces) {
   buffer.outputs = std::move(outputs);
   buffer.output_needs_grad.resize(buffer.outputs.size());
+  buffer.output_shells.clear();
   for (std::size_t i = 0; i < buffer.outputs.size(); ++i) {
-    buffer.output_needs_grad[i] = training && buffer.tape.needs_grad(buffer.outputs[i]) ? 1 : 0;
+    Tensor& output = buffer.outputs[i];
+    const bool needs_grad = context.training && buffer.tape.needs_grad(output);
+    buffer.output_needs_grad[i] = needs_grad ? 1 : 0;
+    buffer.output_shells.push_back(output.shell());
+    if (needs_grad && pieces) output = own_piece(context, output);
   }
 }
 
@@ -72,21 +88,24 @@ bool seed_loss(model::Context& context, PipeBuffer& buffer, double scale) {
 }
 
 // Gives the tape the gradients of the outputs. False when none of them needs one.
-bool seed_outputs(PipeBuffer& buffer) {
+bool seed_outputs(model::Context& context, PipeBuffer& buffer, bool pieces) {
   bool any = false;
-  for (std::size_t i = 0; i < buffer.outputs.size(); ++i) {
+  for (std::size_t i = 0; i < buffer.output_shells.size(); ++i) {
     if (buffer.output_needs_grad[i] == 0) continue;
     if (buffer.output_grads.empty()) {
       throw tensor::InternalError("[pipe] the gradients of the outputs are not there yet");
     }
-    any |= buffer.tape.seed(buffer.outputs[i], std::move(buffer.output_grads[i]));
+    const Tensor& output = buffer.output_shells[i];
+    Tensor gradient = std::move(buffer.output_grads[i]);
+    if (pieces) gradient = join_pieces(context, gradient, output.shape());
+    any |= buffer.tape.seed(output, std::move(gradient));
   }
   buffer.output_grads.clear();
   return any;
 }
 
 // Takes the gradients that the stage before waits for, exactly those of the marked inputs.
-void collect_input_grads(model::Context& context, PipeBuffer& buffer) {
+void collect_input_grads(model::Context& context, PipeBuffer& buffer, bool pieces) {
   buffer.input_grads.clear();
   for (std::size_t i = 0; i < buffer.inputs.size(); ++i) {
     if (buffer.input_needs_grad[i] == 0) continue;
@@ -94,16 +113,17 @@ void collect_input_grads(model::Context& context, PipeBuffer& buffer) {
     if (!gradient.defined()) {
       gradient = Tensor::zeros(context, buffer.inputs[i].shape(), buffer.inputs[i].dtype());
     }
-    buffer.input_grads.push_back(gradient.detach());
+    buffer.input_grads.push_back(pieces ? own_piece(context, gradient) : gradient.detach());
   }
 }
 
 }  // namespace
 
 model::LossResult run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
-                              const ModelEnd* end) {
+                              const ModelEnd* end, const EdgePieces& pieces) {
   const bool training = context.training;
   context.tape = training ? &buffer.tape : nullptr;
+  take_inputs(context, buffer, pieces.inputs);
   // Whoever wants to see the outputs wants all of them.
   context.may_split_classes = end != nullptr && end->compute_loss && end->outputs == nullptr &&
                               end->loss != nullptr && end->loss->accepts_split_classes();
@@ -116,7 +136,7 @@ model::LossResult run_forward(model::Stage& stage, model::Context& context, Pipe
       for (const Tensor& output : outputs) end->outputs->push_back(owned(output, context));
     }
   } else {
-    keep_outputs(buffer, std::move(outputs), training);
+    keep_outputs(context, buffer, std::move(outputs), pieces.outputs);
   }
   context.tape = nullptr;
   // What backward needs of the inputs is on the tape; their shapes serve for missing gradients.
@@ -125,12 +145,14 @@ model::LossResult run_forward(model::Stage& stage, model::Context& context, Pipe
 }
 
 void run_backward(model::Context& context, PipeBuffer& buffer, std::optional<double> loss_scale,
-                  TapePass pass) {
-  const bool seeded = loss_scale ? seed_loss(context, buffer, *loss_scale) : seed_outputs(buffer);
+                  TapePass pass, const EdgePieces& pieces) {
+  const bool seeded = loss_scale ? seed_loss(context, buffer, *loss_scale)
+                                 : seed_outputs(context, buffer, pieces.output_grads);
   if (seeded) (buffer.tape.*pass)(context);
-  collect_input_grads(context, buffer);
+  collect_input_grads(context, buffer, pieces.input_grads);
   buffer.inputs.clear();
   buffer.outputs.clear();
+  buffer.output_shells.clear();
   buffer.loss = {};
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/edge_pieces.h"
 #include "engine/pipe_buffers.h"
 #include "model/context.h"
 #include "model/loss.h"
@@ -19,12 +20,13 @@ struct ModelEnd {
   std::vector<tensor::Tensor>* outputs = nullptr;  // not null: gets the outputs
 };
 
-// Runs a stage on the buffer's inputs, whose shells stay. With an end (the last stage) the result
+// Runs a stage on the buffer's inputs, whose shells stay; `pieces` says which tensors are pieces in
+// the buffer, before and afterwards. With an end (the last stage) the result
 // is the loss, if it is wanted, whose shell stays; else the outputs stay in the buffer, and the
 // result is empty. context.training says whether a tape is wanted. Throws what layers throw, and
 // InvalidArgument for a loss that is not a scalar.
 model::LossResult run_forward(model::Stage& stage, model::Context& context, PipeBuffer& buffer,
-                              const ModelEnd* end);
+                              const ModelEnd* end, const EdgePieces& pieces = {});
 
 // The tape's part of a backward pass: Tape::backward or Tape::backward_input.
 using TapePass = void (tensor::Tape::*)(tensor::Context&);
@@ -33,6 +35,6 @@ using TapePass = void (tensor::Tape::*)(tensor::Context&);
 // loss_scale. Leaves the gradients of exactly those inputs that are marked in input_grads. Nothing
 // runs when no output needs a gradient: then nothing upstream is trained.
 void run_backward(model::Context& context, PipeBuffer& buffer, std::optional<double> loss_scale,
-                  TapePass pass);
+                  TapePass pass, const EdgePieces& pieces = {});
 
 }  // namespace penstock::engine

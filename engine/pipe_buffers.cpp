@@ -15,22 +15,15 @@ using schedule::MicroBatchId;
 using tensor::Tensor;
 
 std::vector<Tensor> PipeBuffer::take_outputs() {
-  std::vector<Tensor> tensors;
-  tensors.reserve(outputs.size());
-  for (Tensor& output : outputs) {
-    tensors.push_back(output.detach());
-    output = output.shell();
-  }
-  return tensors;
+  for (Tensor& output : outputs) output = output.detach();
+  return std::exchange(outputs, {});
 }
 
 void PipeBuffer::put_inputs(std::span<const Tensor> tensors, std::vector<std::uint8_t> needs_grad,
                             std::uint64_t hash_of_samples) {
   match_samples(*this, hash_of_samples, micro_batch);
   input_needs_grad = std::move(needs_grad);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    inputs.push_back(tape.input(tensors[i], input_needs_grad[i] != 0));
-  }
+  inputs.assign(tensors.begin(), tensors.end());
 }
 
 void PipeBuffer::put_output_grads(std::vector<Tensor> gradients) {
@@ -39,9 +32,9 @@ void PipeBuffer::put_output_grads(std::vector<Tensor> gradients) {
     throw tensor::InternalError("[pipe] expected the gradients of " + std::to_string(wanted) +
                                 " tensors, got " + std::to_string(gradients.size()));
   }
-  output_grads.assign(outputs.size(), Tensor());
+  output_grads.assign(output_shells.size(), Tensor());
   auto next = gradients.begin();
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
+  for (std::size_t i = 0; i < output_shells.size(); ++i) {
     if (output_needs_grad[i] != 0) output_grads[i] = std::move(*next++);
   }
 }
@@ -51,6 +44,8 @@ void PipeBuffer::release() {
   inputs.clear();
   input_needs_grad.clear();
   outputs.clear();
+  output_shells.clear();
+  whole_inputs.clear();
   output_needs_grad.clear();
   labels.clear();
   loss = {};

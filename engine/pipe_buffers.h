@@ -17,11 +17,13 @@ namespace penstock::engine {
 
 struct PipeBuffer {
   std::int32_t micro_batch = -1;
-  // Inputs as the layers see them; dropped after the forward.
+  // Inputs as they came, perhaps in pieces (EdgePieces); after the forward their shells.
   std::vector<tensor::Tensor> inputs;
   std::vector<std::uint8_t> input_needs_grad;
-  // Outputs until they are sent; then their shells, for the gradients to come back to.
+  std::vector<tensor::Shape> whole_inputs;  // shapes, by input; empty: none came in pieces
+  // Outputs, perhaps pieces of them, until they are sent.
   std::vector<tensor::Tensor> outputs;
+  std::vector<tensor::Tensor> output_shells;  // of the whole ones, for gradients to come back to
   std::vector<std::uint8_t> output_needs_grad;
   std::vector<tensor::Tensor> labels;
   tensor::Tensor loss;                       // its shell
@@ -34,7 +36,7 @@ struct PipeBuffer {
   comm::Work sending_activation;
   comm::Work sending_grad;
 
-  // What goes to the next stage; shells stay.
+  // What goes to the next stage; the shells stay.
   std::vector<tensor::Tensor> take_outputs();
   // What came from the stage before. Throws InvalidArgument when the samples are not those that
   // the buffer has data of.

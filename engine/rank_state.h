@@ -12,6 +12,7 @@
 
 #include "comm/grid.h"
 #include "comm/world.h"
+#include "engine/edge_pieces.h"
 #include "engine/eval.h"
 #include "engine/gradients.h"
 #include "engine/loss_table.h"
@@ -87,6 +88,7 @@ struct RankState {
   schedule::StageMap map;                             // of training and evaluation
   std::vector<std::int64_t> bounds;                   // of all stages of the model, in layers
   std::vector<std::unique_ptr<model::Stage>> stages;  // by chunk
+  std::vector<EdgePieces> pieces;                     // by chunk
   const schedule::Schedule* schedule = nullptr;       // borrowed: the one that runs
   PipeBuffers buffers;
   Traffic sent;
@@ -103,6 +105,9 @@ struct RankState {
   bool needs_data() const { return owns_first_stage() || owns_last_stage(); }
   // One rank of a model group loads for all of it.
   bool loads_data() const { return needs_data() && context.model.rank == 0; }
+  const EdgePieces& pieces_of(schedule::ChunkId chunk) const {
+    return pieces[static_cast<std::size_t>(chunk.value)];
+  }
   model::Stage& stage(schedule::ChunkId chunk) {
     return *stages[static_cast<std::size_t>(chunk.value)];
   }

@@ -113,11 +113,12 @@ class Profiler {
     items_ = std::make_unique<Items>(stage_);
     if (feed_.needs_grad.empty()) {
       for (const Tensor& input : feed_.inputs) {
-        buffer_->inputs.push_back(buffer_->tape.input(input, /*needs_grad=*/false));
+        buffer_->inputs.push_back(input);
         buffer_->input_needs_grad.push_back(0);
       }
     } else {
       buffer_->put_inputs(arrivals(feed_.inputs, context_), feed_.needs_grad, 0);
+      buffer_->whole_inputs = feed_.whole_inputs;
     }
     buffer_->labels = feed_.labels;
   }
@@ -128,8 +129,9 @@ class Profiler {
     for (const Tensor& input : buffer_->inputs) inputs.push_back(items_->number(input));
     StageProfile::Part held = items_->part(*buffer_, BufferPart::kInputs);
     StageProfile::Part labels = items_->part(*buffer_, BufferPart::kLabels);
-    measure(profile_.forward_workspace,
-            [&] { run_forward(stage_, context_, *buffer_, feed_.end ? &*feed_.end : nullptr); });
+    measure(profile_.forward_workspace, [&] {
+      run_forward(stage_, context_, *buffer_, feed_.end ? &*feed_.end : nullptr, feed_.pieces);
+    });
     StageProfile::Part outputs = items_->part(*buffer_, BufferPart::kOutputs);
     StageProfile::Part tape = items_->part(*buffer_, BufferPart::kTape);
     std::vector<int> sent;
@@ -145,6 +147,9 @@ class Profiler {
     profile_.output_items = std::move(sent);
     profile_.outputs_sent = std::move(outputs_sent);
     profile_.output_needs_grad = buffer_->output_needs_grad;
+    for (const Tensor& output : buffer_->output_shells) {
+      profile_.whole_outputs.push_back(output.shape());
+    }
     profile_.bytes = items_->bytes();
   }
 
@@ -152,10 +157,12 @@ class Profiler {
   void receive_gradients() {
     std::vector<Tensor> gradients;
     profile_.output_grad_items.clear();
-    for (std::size_t i = 0; i < buffer_->outputs.size(); ++i) {
+    for (std::size_t i = 0; i < buffer_->output_shells.size(); ++i) {
       if (buffer_->output_needs_grad[i] == 0) continue;
-      const Tensor& output = buffer_->outputs[i];
-      gradients.push_back(Tensor::empty(context_, output.shape(), output.dtype()));
+      const Tensor& output = buffer_->output_shells[i];
+      const tensor::Shape shape =
+          feed_.pieces.output_grads ? piece_shape(context_.model, output.shape()) : output.shape();
+      gradients.push_back(Tensor::empty(context_, shape, output.dtype()));
       gradients.back().storage()->seal();
       profile_.output_grad_items.push_back(items_->number(gradients.back()));
     }
@@ -165,7 +172,7 @@ class Profiler {
 
   void backward(std::int64_t& workspace, TapePass pass) {
     const std::optional<double> scale = feed_.end ? std::optional<double>(1.0) : std::nullopt;
-    measure(workspace, [&] { run_backward(context_, *buffer_, scale, pass); });
+    measure(workspace, [&] { run_backward(context_, *buffer_, scale, pass, feed_.pieces); });
   }
 
   std::vector<int> input_grad_items() {

@@ -15,10 +15,12 @@ namespace penstock::engine {
 
 // What goes into a stage; meta tensors.
 struct StageFeed {
-  std::vector<tensor::Tensor> inputs;    // of the stage before, or of the data source
-  std::vector<std::uint8_t> needs_grad;  // of inputs; empty: none, as they are loaded
-  std::vector<tensor::Tensor> labels;    // of the last stage
-  std::optional<ModelEnd> end;           // of the last stage
+  std::vector<tensor::Tensor> inputs;       // of the stage before, or of the data source
+  std::vector<std::uint8_t> needs_grad;     // of inputs; empty: none, as they are loaded
+  std::vector<tensor::Shape> whole_inputs;  // as PipeBuffer::whole_inputs
+  EdgePieces pieces;
+  std::vector<tensor::Tensor> labels;  // of the last stage
+  std::optional<ModelEnd> end;         // of the last stage
 };
 
 // Storages are numbered; the numbers of received, loaded, saved and sent ones, and those of
@@ -49,6 +51,7 @@ struct StageProfile {
   // What the next stage is fed with.
   std::vector<tensor::Tensor> outputs_sent;
   std::vector<std::uint8_t> output_needs_grad;
+  std::vector<tensor::Shape> whole_outputs;  // their shapes
 };
 
 // Runs forward and, when the context is training, both forms of backward. Stage and context are on

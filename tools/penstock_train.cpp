@@ -91,7 +91,7 @@ int run(int argc, char** argv) {
   const std::unique_ptr<tensor::Log> console = tools::make_console_log(options->verbose);
   tensor::LogFilter log(*console, options->log);
   if (use_mpi(config)) return run_under_mpi(*options, config, log);
-  comm::run_local(options->ranks.value_or(config.pipeline.stages),
+  comm::run_local(options->ranks.value_or(tools::least_ranks(config)),
                   {.timeout_seconds = config.communication.timeout_seconds},
                   [&](comm::World& world) { tools::train(world, *options, config, log); });
   return 0;

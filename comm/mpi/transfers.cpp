@@ -101,6 +101,7 @@ void MpiReceive::post_tensors() {
   header_.clear();
   message_.header = decoded.header;
   message_.needs_grad = std::move(decoded.needs_grad);
+  message_.whole_shapes = std::move(decoded.whole_shapes);
   const Lane bodies = inlet_->channel().bodies();
   for (const TensorFacts& facts : decoded.tensors) {
     const tensor::Tensor tensor = tensor::Tensor::empty(allocator_, facts.shape, facts.dtype);

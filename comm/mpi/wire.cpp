@@ -26,6 +26,10 @@ class Writer {
     const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
     bytes_.insert(bytes_.end(), bytes, bytes + length);
   }
+  void put_shape(const tensor::Shape& shape) {
+    put(static_cast<std::uint8_t>(shape.rank()));
+    for (const std::int64_t dim : shape.dims()) put(dim);
+  }
   std::vector<std::byte>& bytes() { return bytes_; }
 
  private:
@@ -44,6 +48,13 @@ class Reader {
   std::string get_text() {
     const auto bytes = take(get<std::uint32_t>());
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  }
+  tensor::Shape get_shape() {
+    std::array<std::int64_t, tensor::Shape::kMaxRank> dims{};
+    const auto rank = get<std::uint8_t>();
+    if (rank > dims.size()) throw CommError("[mpi] a message's header has an impossible shape");
+    for (std::size_t axis = 0; axis < rank; ++axis) dims[axis] = get<std::int64_t>();
+    return tensor::Shape(std::span(dims.data(), rank));
   }
 
  private:
@@ -78,9 +89,10 @@ std::vector<std::byte> encode_header(const Message& message) {
     const tensor::Tensor& tensor = message.tensors[i];
     writer.put(tensor.dtype());
     writer.put(message.needs_grad[i]);
-    writer.put(static_cast<std::uint8_t>(tensor.shape().rank()));
-    for (const std::int64_t dim : tensor.shape().dims()) writer.put(dim);
+    writer.put_shape(tensor.shape());
   }
+  writer.put(static_cast<std::uint32_t>(message.whole_shapes.size()));
+  for (const tensor::Shape& shape : message.whole_shapes) writer.put_shape(shape);
   const Prefix prefix{.magic = kMagic, .bytes = static_cast<std::uint32_t>(writer.bytes().size())};
   std::memcpy(writer.bytes().data(), &prefix, sizeof prefix);
   return std::move(writer.bytes());
@@ -110,11 +122,10 @@ DecodedHeader decode_header(std::span<const std::byte> bytes) {
     TensorFacts& facts = result.tensors.emplace_back();
     facts.dtype = reader.get<tensor::DType>();
     result.needs_grad.push_back(reader.get<std::uint8_t>());
-    std::array<std::int64_t, tensor::Shape::kMaxRank> dims{};
-    const auto rank = reader.get<std::uint8_t>();
-    if (rank > dims.size()) throw CommError("[mpi] a message's header has an impossible shape");
-    for (std::size_t axis = 0; axis < rank; ++axis) dims[axis] = reader.get<std::int64_t>();
-    facts.shape = tensor::Shape(std::span(dims.data(), rank));
+    facts.shape = reader.get_shape();
+  }
+  for (auto left = reader.get<std::uint32_t>(); left > 0; --left) {
+    result.whole_shapes.push_back(reader.get_shape());
   }
   return result;
 }

@@ -30,6 +30,7 @@ struct DecodedHeader {
   MessageHeader header;
   std::vector<TensorFacts> tensors;
   std::vector<std::uint8_t> needs_grad;
+  std::vector<tensor::Shape> whole_shapes;
 };
 // Throws CommError when the bytes are no header.
 DecodedHeader decode_header(std::span<const std::byte> bytes);

@@ -125,11 +125,13 @@ TEST(Messages, CarryAnyNumberOfTensors) {
         message.tensors.push_back(
             ring.mine({i, 2, 1, 1, 3, 1}, kDTypes[i % 10], static_cast<std::uint64_t>(i)));
         message.needs_grad.push_back(static_cast<std::uint8_t>(i % 3 == 0));
+        if (count % 2 == 0) message.whole_shapes.push_back({2, i, 7});
       }
       Work send = ring.send(message);
       const Message got = ring.receive();
       ASSERT_EQ(got.tensors.size(), static_cast<std::size_t>(count));
       EXPECT_EQ(got.needs_grad, message.needs_grad);
+      EXPECT_EQ(got.whole_shapes, message.whole_shapes);
       for (int i = 0; i < count; ++i) {
         EXPECT_TRUE(
             same(got.tensors[static_cast<std::size_t>(i)],
@@ -269,6 +271,9 @@ TEST(Messages, RefuseWhatCannotBeSent) {
     Message flags = message_of({ring.mine({1}, DType::kU8, 0)});
     flags.needs_grad.clear();
     EXPECT_THROW(group.isend(flags, 0, kActivation), tensor::InvalidArgument);
+    Message shapes = message_of({ring.mine({1}, DType::kU8, 0)});
+    shapes.whole_shapes = {{1}, {2}};
+    EXPECT_THROW(group.isend(shapes, 0, kActivation), tensor::InvalidArgument);
   });
 }
 

@@ -53,6 +53,34 @@ TEST(Gpt2GoldenMpi, SameBitsAsRanksOnThreads) {
   });
 }
 
+// Grids of this many ranks with model groups of two.
+std::vector<Gpt2Run> model_axis_grids() {
+  std::vector<Gpt2Run> grids;
+  for (const int data : {1, 2}) {
+    const int pipe = mpi->size() / data / 2;
+    if (pipe * data * 2 != mpi->size() || pipe < 1 || pipe > 2) continue;
+    for (const bool sequence_parallel : {false, true}) {
+      grids.push_back(
+          {.pipe = pipe, .data = data, .model = 2, .sequence_parallel = sequence_parallel});
+    }
+  }
+  return grids;
+}
+
+TEST(Gpt2GoldenMpi, ModelGroupsOfTwo) {
+  for (Gpt2Run run : model_axis_grids()) {
+    SCOPED_TRACE("pipe " + std::to_string(run.pipe) + ", data " + std::to_string(run.data) +
+                 (run.sequence_parallel ? ", parts of sequences" : ""));
+    EXPECT_EQ(check_golden_gradients(*mpi, run), Faults{});
+    EXPECT_EQ(check_golden_training(*mpi, run), Faults{});
+    run.steps = 3;
+    const Gpt2Outcome outcome = run_gpt2(*mpi, run);
+    const std::vector<Gpt2Outcome> threads = on_ranks<Gpt2Outcome>(
+        run.ranks(), [&run](comm::World& world) { return run_gpt2(world, run); });
+    EXPECT_EQ(check_same_bits(outcome, threads[static_cast<std::size_t>(mpi->rank())]), Faults{});
+  }
+}
+
 }  // namespace
 }  // namespace penstock::testing
 

@@ -182,9 +182,10 @@ TEST_F(PenstockTrain, RefusesToResumeAnotherModelOfTheSameShapes) {
 TEST_F(PenstockTrain, ExportsWeightsThatAnotherRunStartsFrom) {
   ASSERT_EQ(train("--steps 3 --run " + in("a") + " --export " + in("exported")).status, 0);
   // A step that changes nothing: what goes in comes out again, from another cut of the model.
-  const ToolResult still = train("--steps 1 --run " + in("b") + " --export " + in("again") +
-                                     " --set optimizer.params.lr=0 --set pipeline.stages=3",
-                                 in("exported"));
+  const ToolResult still =
+      train("--steps 1 --run " + in("b") + " --export " + in("again") +
+                " --set optimizer.params.lr=0 --set pipeline.stages=3 --set tensor_parallel.size=2",
+            in("exported"));
   ASSERT_EQ(still.status, 0) << still.err;
   EXPECT_TRUE(contains(still.err, "weights from " + in("exported/model.safetensors"))) << still.err;
   const std::string weights = text_of(folder_ / "exported" / "model.safetensors");
@@ -267,7 +268,7 @@ TEST_F(PenstockTrain, PlansTheMemoryOfAnyGridWithoutTraining) {
   std::vector<std::string> lines;
   for (std::string line; std::getline(out, line);) lines.push_back(line);
   ASSERT_GE(lines.size(), 7U) << planned.out;
-  EXPECT_EQ(lines[0], "grid: pipe 4 x data 2; 1f1b, 4 micro batches of 2 samples");
+  EXPECT_EQ(lines[0], "grid: pipe 4 x data 2 x model 1; 1f1b, 4 micro batches of 2 samples");
   std::int64_t weights = 0;
   for (std::size_t rank = 0; rank < 4; ++rank) {
     const std::vector<std::string> cells = cells_of(lines[3 + rank]);

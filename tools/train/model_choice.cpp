@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/error.h"
 #include "checkpoint/weights.h"
+#include "engine/shards.h"
 #include "model/zoo/gpt2_names.h"
 #include "model/zoo/llama_names.h"
 #include "tensor/error.h"
@@ -83,6 +84,16 @@ checkpoint::NameMap name_map(const ModelConfig& config) {
   };
 }
 
+// This rank's part of a parameter, from the tensor that the file has under that name.
+void read_own(const checkpoint::Weights& weights, std::string_view name,
+              const model::StageParameter& parameter, const tensor::Tensor& own) {
+  const auto read = [&](const checkpoint::Region& region, const tensor::Tensor& part) {
+    weights.read(name, region, part, checkpoint::Cast::kFloating);
+  };
+  engine::read_shard(tensor::Context(tensor::make_cpu_allocator()), read,
+                     {parameter.parameter->shape, parameter.shard, own});
+}
+
 // A tied model's file may hold the head too; then it must be the embedding again.
 void check_tied_head(const checkpoint::Weights& weights, const std::filesystem::path& file,
                      const model::StageParameter& table) {
@@ -91,7 +102,7 @@ void check_tied_head(const checkpoint::Weights& weights, const std::filesystem::
   const tensor::Tensor& wanted = table.parameter->value;
   const tensor::Tensor head =
       tensor::Tensor::empty(tensor::make_cpu_allocator(), wanted.shape(), wanted.dtype());
-  weights.read(kHead, head, checkpoint::Cast::kFloating);
+  read_own(weights, kHead, table, head);
   if (std::memcmp(head.raw(), wanted.raw(), head.nbytes()) == 0) return;
   throw checkpoint::FileError("[model] " + file.string() +
                               ": lm_head.weight differs from the token embedding, but the model is "
@@ -151,7 +162,7 @@ void import_weights(engine::Engine& engine, const ModelChoice& choice) {
   for (const auto& stage : engine.stages()) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       if (parameter.borrowed) continue;
-      weights.read(parameter.name, parameter.parameter->value, checkpoint::Cast::kFloating);
+      read_own(weights, parameter.name, parameter, parameter.parameter->value);
       check_tied_head(weights, *choice.weights, parameter);
     }
   }

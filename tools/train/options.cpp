@@ -12,15 +12,15 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kIntroduction =
-    R"(Trains a model by pipeline and data parallelism, as a configuration file says.
+    R"(Trains a model by pipeline, data and tensor parallelism, as a configuration file says.
 
   penstock-train --config run.json --model gpt2:layers=4,width=128 --data text.txt --ranks 4
   mpirun -n 4 penstock-train --config run.json --model gpt2-folder --data text.txt
   penstock-train --config run.json --model … --data text.txt --ranks 2 --run run --resume
   penstock-train --config run.json --model alexnet --data data_batch_*.bin
 
-The grid is pipeline.stages ranks along the pipe; the other ranks are replicas. The keys of the
-configuration are described in docs/config.md.
+The grid is pipeline.stages ranks along the pipe and tensor_parallel.size ranks for each layer; the
+other ranks are replicas. The keys of the configuration are described in docs/config.md.
 )";
 
 po::options_description describe(TrainOptions& options) {
@@ -45,7 +45,8 @@ po::options_description describe(TrainOptions& options) {
   add("steps", po::value(&options.steps)->value_name("N")->default_value(options.steps),
       "optimizer steps, counted from the run's beginning");
   add("ranks", po::value<int>()->value_name("N"),
-      "ranks, as threads of this process (default: pipeline.stages); not under mpirun");
+      "ranks, as threads of this process (default: one replica, pipeline.stages times "
+      "tensor_parallel.size); not under mpirun");
   add("run", po::value(&options.run)->value_name("FOLDER")->default_value(options.run),
       "where losses.csv, trace.json and checkpoints/ go; an earlier run there is only gone on "
       "with, "

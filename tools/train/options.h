@@ -18,7 +18,7 @@ struct TrainOptions {
   DataChoice eval_data;         // no files: no evaluation
   std::int64_t eval_every = 0;  // steps; 0: only after the last
   int eval_batches = 8;         // micro batches per replica
-  std::optional<int> ranks;     // of this process; none: pipeline.stages
+  std::optional<int> ranks;     // of this process; none: least_ranks()
   std::int64_t steps = 100;
   std::string run = "run";             // folder
   std::optional<std::string> resume;   // tag; empty: the latest

@@ -14,7 +14,8 @@ namespace penstock::tools {
 namespace {
 
 constexpr const char* kLegend = R"(
-bytes of each rank of the pipe, on the first replica: with ZeRO others may need a little less
+bytes of each rank of the pipe, on the first replica and the first rank of its model groups: others
+  may need a little less, where weights or optimizer state are shared out unevenly
 ties: to exchange the gradients of weights that other ranks use too
 tape, data, pipe gradients, in flight: of the pipe buffers at their peak, however late transfers end;
   saved for the backward; inputs, outputs, labels; gradients of activations; sent and held no more
@@ -31,19 +32,22 @@ model::MicroBatch first_micro_batch(const DataChoice& data, const ModelConfig& c
 
 }  // namespace
 
+int least_ranks(const engine::Config& config) {
+  return config.pipeline.stages * config.tensor_parallel.size;
+}
+
 std::string describe_plan(const TrainOptions& options, const engine::Config& config) {
   const ModelChoice choice = choose_model(options.model);
-  const int ranks = options.ranks.value_or(config.pipeline.stages * config.tensor_parallel.size);
+  const int ranks = options.ranks.value_or(least_ranks(config));
   const engine::DataParallelSize replicas =
       engine::data_parallel_size(ranks, config.pipeline.stages, config.tensor_parallel.size);
   const engine::BatchTriple batch = engine::resolve_batch(config.batch, replicas);
   const std::int64_t rows = batch.train_micro_batch_size_per_gpu;
   const auto plan = engine::plan_training(choice.module, config, ranks,
                                           first_micro_batch(options.data, choice.config, rows));
-  const int model = config.tensor_parallel.size;
-  const std::string model_axis = model > 1 ? " x model " + std::to_string(model) : "";
   return "grid: pipe " + std::to_string(config.pipeline.stages) + " x data " +
-         std::to_string(replicas.size) + model_axis + "; " + config.pipeline.schedule + ", " +
+         std::to_string(replicas.size) + " x model " + std::to_string(config.tensor_parallel.size) +
+         "; " + config.pipeline.schedule + ", " +
          std::to_string(batch.gradient_accumulation_steps) + " micro batches of " +
          std::to_string(rows) + (rows == 1 ? " sample" : " samples") + "\n\n" +
          engine::to_text(plan) + kLegend;

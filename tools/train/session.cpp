@@ -146,7 +146,8 @@ class Session {
     engine_.remove_observer(trace);
     const comm::GridPosition place = engine_.grid().position(world_.rank());
     const std::string text = trace.finish(
-        world_, engine_.stage_map().stages_of(schedule::PipeRank(place.pipe)), place.data);
+        world_, engine_.stage_map().stages_of(schedule::PipeRank(place.pipe)),
+        place.data * engine_.grid().model_size() + place.model);  // each of these is a pipe
     if (folder_) folder_->write("trace.json", text);
   }
 
