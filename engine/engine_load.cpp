@@ -1,6 +1,7 @@
 // Loading: everything is checked first; then all ranks change, or none does.
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -127,7 +128,6 @@ LoadResult Engine::State::load(const std::filesystem::path& directory,
         }
       });
   read_all(plan, from);
-  note_masters(everything && load_options.load_optimizer_states);
   if (everything) adopt(saved, reader.tag(), load_options);
   const std::string kept = left_out(load_options);
   if (world.rank() == 0 && !kept.empty()) {
@@ -159,7 +159,6 @@ LoadModuleResult Engine::State::load_module(const std::filesystem::path& path,
   LoadModuleResult left =
       agree_to_load(CallKind::kLoadModule, plan, from, load_options.strict, "", [] {});
   read_all(plan, from);
-  note_masters(/*read=*/false);
   return left;
 }
 
@@ -177,7 +176,9 @@ LoadModuleResult Engine::State::agree_to_load(CallKind kind, const LoadPlan& pla
 
 void Engine::State::read_all(const LoadPlan& plan, const TensorSource& from) {
   try {
+    if (rank->updater != nullptr) rank->updater->settle_masters(rank->context);
     read_tensors(rank->context, plan, from);
+    if (rank->updater != nullptr) renew_masters(plan);
     world.all().barrier().wait();  // for the ranks that read longest
   } catch (const comm::CommError&) {
     throw;  // another rank could not
@@ -188,9 +189,15 @@ void Engine::State::read_all(const LoadPlan& plan, const TensorSource& from) {
   }
 }
 
-void Engine::State::note_masters(bool read) {
-  if (rank->updater == nullptr) return;
-  read ? rank->updater->set_masters() : rank->updater->forget_masters();
+void Engine::State::renew_masters(const LoadPlan& plan) {
+  std::set<std::string> names;  // of weights that were read without their masters
+  for (const LoadPlan::Item& item : plan.found) {
+    if (item.tensor.state.empty()) names.insert(item.tensor.name);
+  }
+  for (const LoadPlan::Item& item : plan.found) {
+    if (item.tensor.state == ParameterState::kMaster) names.erase(item.tensor.name);
+  }
+  rank->updater->renew_masters(rank->context, names);
 }
 
 void Engine::State::adopt(const EngineJson& saved, const std::string& tag,
@@ -204,7 +211,9 @@ void Engine::State::adopt(const EngineJson& saved, const std::string& tag,
   if (rank->updater != nullptr) {
     if (load_options.load_optimizer_states) rank->updater->set_updates(saved.updates);
     if (load_options.load_lr_scheduler_states) rank->updater->set_lr_updates(saved.lr_updates);
-    if (saved.loss_scale) rank->updater->scaler().restore(*saved.loss_scale);
+    if (saved.loss_scale && load_options.load_optimizer_states) {
+      rank->updater->scaler().restore(*saved.loss_scale);
+    }
   }
   restore_batch_size(saved.train_batch_size, saved.configured_train_batch_size);
   if (world.rank() == 0) {

@@ -34,7 +34,7 @@ std::vector<Tensor> take_shapes(const std::shared_ptr<tensor::Allocator>& meta,
   for (Tensor& tensor : tensors) {
     const auto dtype = static_cast<tensor::DType>(*next++);
     const auto rank = static_cast<std::size_t>(*next++);
-    tensor = Tensor::empty(meta, tensor::Shape(std::span(&*next, rank)), dtype);
+    tensor = Tensor::empty(meta, tensor::Shape(std::span(next, rank)), dtype);
     next += static_cast<std::ptrdiff_t>(rank);
   }
   return tensors;

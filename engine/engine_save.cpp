@@ -34,6 +34,7 @@ void Engine::State::save(const std::filesystem::path& directory, const std::stri
   mine.options = options_number(save_options, async);
   checkpoint::SaveRequest request;
   try {
+    if (rank->updater != nullptr) rank->updater->settle_masters(rank->context);
     request.engine_json = to_text(engine_json(save_options));
     request.files = plan_files(*rank, save_options.exclude_frozen_parameters);
     if (async) saving.copy_into_own_memory(request);
@@ -119,7 +120,17 @@ void Engine::State::save_module(const std::filesystem::path& folder) {
   require_usable();
   agree(ballot(CallKind::kSaveModule));
   const comm::LongWaits waits(world, config.checkpoint.timeout_seconds);
-  checkpoint::save_module_files(world, folder, whole_weights(*rank));
+  std::vector<checkpoint::NamedTensor> weights;
+  try {
+    weights = whole_weights(*rank);  // collective, so that a rank without memory must not leave it
+  } catch (const comm::CommError&) {
+    throw;
+  } catch (const std::exception& error) {
+    failure = error.what();
+    world.abort({.rank = world.rank(), .message = failure});
+    throw;
+  }
+  checkpoint::save_module_files(world, folder, weights);
 }
 
 }  // namespace penstock::engine

@@ -147,8 +147,8 @@ struct Engine::State {
   // Collective: afterwards a failure leaves the engine unusable.
   void read_all(const LoadPlan& plan, const TensorSource& from);
   // Takes over what stands beside the tensors.
-  // Whether the masters of 16-bit weights were read, or begin anew from the weights.
-  void note_masters(bool read);
+  // The masters that were not read with their 16-bit weights begin anew from them.
+  void renew_masters(const LoadPlan& plan);
   void adopt(const EngineJson& saved, const std::string& tag, const LoadOptions& load_options);
 
   void require_usable() const;

@@ -43,6 +43,11 @@ void FlatReducer::start(tensor::Context& context, model::Stage& stage,
   reduce(context, all, target);
 }
 
+void FlatReducer::take(const model::Stage& stage, const model::FlatWeights& weights) {
+  const OwnedRange own = owned_range(weights, share_);
+  gradients_[&weights] = stage.flat_grads(weights).rows(own.begin, own.end);
+}
+
 void FlatReducer::add_share(tensor::Context& context, const model::FlatWeights& weights,
                             const Tensor& all) {
   const OwnedRange own = owned_range(weights, share_);

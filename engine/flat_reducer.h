@@ -30,6 +30,8 @@ class FlatReducer {
   // are partial, and starts to sum them over replicas. With ZeRO stage 2 it waits, and only this
   // rank's share of the sum stays: added to what earlier calls since clear() left.
   void start(tensor::Context& context, model::Stage& stage, const model::FlatWeights& weights);
+  // Takes the gradients of a piece as they are, where start() was left out. Not with ZeRO stage 2.
+  void take(const model::Stage& stage, const model::FlatWeights& weights);
   // Waits for all that was started.
   void finish(tensor::Context& context);
   // The summed gradients of owned_range(weights, share()), in one dimension; undefined before

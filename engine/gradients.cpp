@@ -185,8 +185,21 @@ void GradientReducer::finish(tensor::Context& context) {
     }
   }
   flats_.finish(context);
+  take_unreduced(context);
   if (!flats_.keeps_shares()) return;
   for (const auto& stage : stages_) stage->release_grads(/*tied=*/true);
+}
+
+// Of chunks whose ReduceGrads a trainer replaced: reduced or not, as it left them.
+void GradientReducer::take_unreduced(const tensor::Context& context) {
+  if (flats_.keeps_shares()) return;
+  for (const auto& stage : stages_) {
+    for (const model::FlatWeights& weights : stage->flat_weights()) {
+      if (flats_.gradients(weights).defined()) continue;
+      stage->zero_empty_slots(context, /*tied=*/false);
+      flats_.take(*stage, weights);
+    }
+  }
 }
 
 double GradientReducer::global_norm(tensor::Context& context) {

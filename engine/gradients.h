@@ -85,6 +85,7 @@ class GradientReducer {
   model::Stage& stage(schedule::ChunkId chunk) {
     return *stages_[static_cast<std::size_t>(chunk.value)];
   }
+  void take_unreduced(const tensor::Context& context);
   void reduce_untied(tensor::Context& context, model::Stage& stage);
   void sum_layer(tensor::Context& context, const model::Stage& stage,
                  const model::FlatWeights& weights);

@@ -5,6 +5,13 @@
 
 namespace penstock::engine {
 
+namespace {
+
+// Far beyond any use: a run without gradients must not double the scale to infinity.
+constexpr double kLargest = 0x1p127;
+
+}  // namespace
+
 LossScaler::LossScaler(const LossScaleConfig& config)
     : config_(config), dynamic_(config.fixed == 0.0) {
   state_.scale = dynamic_ ? std::ldexp(1.0, config.initial_scale_power) : config.fixed;
@@ -28,7 +35,7 @@ void LossScaler::update(bool overflow) {
     if (config_.consecutive_hysteresis) state_.overflows_left = config_.hysteresis;
     const std::int64_t stable = state_.iteration - state_.last_overflow - 1;
     if (stable > 0 && stable % config_.window == 0) {
-      state_.scale *= 2.0;
+      state_.scale = std::min(2.0 * state_.scale, kLargest);
       state_.overflows_left = config_.hysteresis;
     }
   }

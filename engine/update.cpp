@@ -16,6 +16,16 @@ constexpr double kClipEpsilon = 1e-6;
 
 }  // namespace
 
+namespace {
+
+void begin_master(tensor::Context& context, ParameterState& state) {
+  tensor::Tensor& master = state.state.back();
+  tensor::add_into(context, master, tensor::cast(context, state.value, master.dtype()),
+                   /*overwrite=*/true);
+}
+
+}  // namespace
+
 model::NamePatterns group_patterns(const OptimizerConfig& config) {
   std::vector<std::string> patterns;
   for (const ParameterGroupConfig& group : config.groups) patterns.push_back(group.match);
@@ -101,7 +111,7 @@ void Updater::step(tensor::Context& context, const FlatReducer& flats, double sc
   if (!last_.exhausted) scaler_.update(last_.skipped);
   if (last_.skipped) return;
 
-  if (with_masters_ && !masters_are_set_) copy_weights_to_masters(context);
+  settle_masters(context);
   ++updates_;
   const double clip = clip_ > 0.0 ? std::min(1.0, clip_ / (norm + kClipEpsilon)) : 1.0;
   const std::vector<model::ParameterUpdate> updates =
@@ -120,13 +130,16 @@ void Updater::step(tensor::Context& context, const FlatReducer& flats, double sc
   schedule_->advance();
 }
 
-void Updater::copy_weights_to_masters(tensor::Context& context) {
-  for (ParameterState& state : states_) {
-    tensor::Tensor& master = state.state.back();
-    tensor::add_into(context, master, tensor::cast(context, state.value, master.dtype()),
-                     /*overwrite=*/true);
-  }
+void Updater::settle_masters(tensor::Context& context) {
+  if (!with_masters_ || masters_are_set_) return;
+  for (ParameterState& state : states_) begin_master(context, state);
   masters_are_set_ = true;
+}
+
+void Updater::renew_masters(tensor::Context& context, const std::set<std::string>& names) {
+  for (ParameterState& state : states_) {
+    if (state.has_master() && names.contains(state.name)) begin_master(context, state);
+  }
 }
 
 std::vector<model::ParameterUpdate> Updater::updates_of_states(const FlatReducer& flats,

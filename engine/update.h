@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -69,9 +70,13 @@ class Updater {
   // What the loss gradient of the coming step is multiplied with.
   double loss_scale() const { return scaler_.scale(); }
   LossScaler& scaler() { return scaler_; }
-  // Weights were written from outside: masters begin anew from them. So they do at the first step.
+  // Weights were written from outside: all masters begin anew from them, at the next update or
+  // settle_masters(). So they do at first.
   void forget_masters() { masters_are_set_ = false; }
-  void set_masters() { masters_are_set_ = true; }  // they were read from a checkpoint
+  // Before masters are read or written by others than step().
+  void settle_masters(tensor::Context& context);
+  // The masters of these weights begin anew from them.
+  void renew_masters(tensor::Context& context, const std::set<std::string>& names);
 
   // Updates done, by which the optimizer's state has come about. Update n (from 1) uses the lr
   // schedule at index n - 1, unless only one of the two was taken over from a checkpoint.
@@ -90,7 +95,6 @@ class Updater {
   void add_states(ParameterState& state, const tensor::Context& context) const;
   // Each group's numbers with the schedule's lr and betas for the coming update.
   std::vector<model::OptimizerOptions> current_options() const;
-  void copy_weights_to_masters(tensor::Context& context);
   std::vector<model::ParameterUpdate> updates_of_states(const FlatReducer& flats, double scale);
   // Adds up what the parts of each parameter gave.
   void add_sums(std::vector<model::UpdateSums>& sums, comm::Communicator& data,

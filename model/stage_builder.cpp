@@ -192,6 +192,7 @@ class Stage::Builder {
       use.first_slot = stage_.slot_info_.size();
       for (Parameter* parameter : use.object->parameters()) {
         const std::size_t index = find_or_add(use, *parameter);
+        check_sequence(use, *parameter, stage_.parameters_[index].shard);
         holders_[index].push_back(parameter);
         if (!parameter->trainable) continue;
         parameter->slot = stage_.slot_info_.size() - use.first_slot;
@@ -200,6 +201,20 @@ class Stage::Builder {
       }
       use.num_slots = stage_.slot_info_.size() - use.first_slot;
     }
+  }
+
+  // What every rank has, and uses on its part of the sequence, has a gradient that is a part too.
+  void check_sequence(const Use& use, const Parameter& parameter, const Shard& shard) const {
+    const bool parts = options_.model.size > 1 && options_.model.sequence_parallel &&
+                       spec(use.layer).sequence == SequenceRole::kInside;
+    if (!parts || !parameter.trainable || !shard.is_everything() || shard.partial_gradient) return;
+    throw tensor::InvalidArgument(
+        use.label +
+        ": with tensor_parallel.sequence_parallel each rank has a part of the sequence "
+        "alone, so its gradient of \"" +
+        parameter.name +
+        "\", of which all ranks have all, is a "
+        "part too; expected Split::whole(Split::Gradient::kPartOfTheSequence) in the layer");
   }
 
   std::size_t find_or_add(const Use& use, Parameter& parameter) {

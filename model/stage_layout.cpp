@@ -91,8 +91,10 @@ class Builder {
       }
     }
     if (piece.members.empty()) return;
+    const bool has_partial = piece.partial < untied_.end();
     piece.elements = weights_.close(0);
     untied_.close(0);
+    if (!has_partial) piece.partial = piece.elements;
     layout_.pieces.push_back(std::move(piece));
   }
 

@@ -79,7 +79,7 @@ int run(int argc, char** argv) {
   if (!options) return 0;
   const engine::Config config = engine::load_config_file(options->config, options->overrides);
   if (options->plan) {
-    if (launched_ranks() > 1) {
+    if (comm::launched_by_mpi() && launched_ranks() > 1) {
       throw std::invalid_argument(
           "--plan is for one process, whatever the grid; the launcher "
           "started " +

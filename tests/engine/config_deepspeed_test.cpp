@@ -46,8 +46,9 @@ constexpr Known kDeepSpeedKeys[] = {
      "cycle_momentum|cycle_min_mom|cycle_max_mom|decay_mom_rate|lr_range_test_min_lr|"
      "lr_range_test_step_size|lr_range_test_step_rate|lr_range_test_staircase"},
     {"scheduler.params.", KeyStatus::kOffOnly, "last_batch_iteration"},
-    {"pipeline.", KeyStatus::kSupported, "stages|partition"},
-    {"pipeline.", KeyStatus::kHint, "seed_layers|pipe_partitioned|grad_partitioned|use_reentrant"},
+    {"pipeline.", KeyStatus::kSupported,
+     "stages|partition|pipe_partitioned|grad_partitioned|activation_checkpoint_interval"},
+    {"pipeline.", KeyStatus::kHint, "seed_layers|use_reentrant"},
     {"checkpoint.", KeyStatus::kHint, "load_universal|checkpoint_serialization"},
     {"checkpoint.parallel_write.", KeyStatus::kHint, "pipeline_stage"},
     {"checkpoint.", KeyStatus::kOffOnly, "use_node_local_storage|writer"},
@@ -84,7 +85,6 @@ constexpr Known kDeepSpeedKeys[] = {
 constexpr std::string_view kKnownKeys[] = {
     "data_types.buffer_dtype",
     "bfloat16.enabled",
-    "pipeline.activation_checkpoint_interval",
     "checkpoint.tag_validation",
     "activation_checkpointing.partition_activations",
     "activation_checkpointing.cpu_checkpointing",

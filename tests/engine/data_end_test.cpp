@@ -88,11 +88,8 @@ void check_end(const RunSpec& run, std::int64_t samples, int first, const std::s
 
 TEST(DataOrder, EverySampleIsServedOnceToTheStagesThatLoad) {
   constexpr int kSteps = 3;
-  const RunSpec run{.pipe = 3,
-                    .data = 2,
-                    .micro = 2,
-                    .gas = 2,
-                    .more = R"({"dataloader_prefetch": false})"};
+  const RunSpec run{
+      .pipe = 3, .data = 2, .micro = 2, .gas = 2, .more = R"({"dataloader_prefetch": false})"};
   const auto by_rank = on_ranks<Served>(run.ranks(), [&](comm::World& world) {
     Served served;
     engine::Engine engine(world, mlp8(), config_of(run), mlp_samples(64, &served));

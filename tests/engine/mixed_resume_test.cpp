@@ -154,5 +154,52 @@ TEST(Reshape, MastersBecomeTheWeightsOfAnFp32Run) {
   EXPECT_TRUE(tensors_of(folder.path() / "back") == saved);
 }
 
+// Before the first update the masters are what the weights say.
+TEST(Reshape, MastersAreSavedBeforeTheFirstUpdate) {
+  const MixedRun run = run_of("bf16", 1, 1, 2, 1);
+  const TemporaryFolder folder;
+  const auto begin = [&](const MixedRun& with, const std::filesystem::path& from) {
+    return on_ranks<MixedOutcome>(with.ranks(), [&](comm::World& world) {
+      Engine engine(world, four_heads(), with.config(), tokens());
+      if (from.empty()) engine.save_checkpoint(folder.path() / "saved");
+      if (!from.empty()) engine.load_checkpoint(from);
+      MixedOutcome outcome = train(engine, 2);
+      engine.close();
+      return outcome;
+    })[0];
+  };
+  const MixedOutcome wanted = begin(run, "");
+  EXPECT_EQ(begin(run, folder.path() / "saved").losses, wanted.losses);
+  const MixedOutcome wide = begin(run_of("fp32", 0, 1, 1, 1), folder.path() / "saved");
+  expect_losses(wide, wanted, 2e-2);
+}
+
+// Weights that are read without their masters are what the next update begins from.
+TEST(Reshape, WeightsAloneRenewTheirMasters) {
+  const MixedRun run = run_of("bf16", 0, 1, 1, 1);
+  const TemporaryFolder folder;
+  save_and_go_on(run, folder.path() / "saved");
+  const auto after_one_step = [&](const engine::LoadOptions& options) {
+    return on_ranks<Weights>(1, [&](comm::World& world) {
+      Engine engine(world, four_heads(), run.config(), tokens());
+      train(engine, 1);
+      engine.load_checkpoint(folder.path() / "saved", std::nullopt, options);
+      const Weights loaded = float_weights(engine);
+      train(engine, 1);
+      const Weights moved = float_weights(engine);
+      for (const auto& [name, values] : moved) {
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          EXPECT_NEAR(values[i], loaded.at(name)[i], 0.02) << name;  // a few times the rate
+        }
+      }
+      engine.close();
+      return moved;
+    })[0];
+  };
+  engine::LoadOptions alone;
+  alone.module_only = true;
+  EXPECT_FALSE(after_one_step(alone) == after_one_step({}));
+}
+
 }  // namespace
 }  // namespace penstock::testing

@@ -199,6 +199,29 @@ TEST(Reduction, MayBeTheSumOverReplicas) {
   expect_close(sum[0].weights, mean[0].weights, 1e-6);
 }
 
+// With one replica there is nothing to reduce: a handler that does nothing changes nothing.
+TEST(Reduction, MayBeTheTrainersOwn) {
+  MixedRun run{.pipe = 2};
+  run.clip = 0.0;
+  run.optimizer = R"({"type": "SGD", "params": {"lr": 0.1}})";
+  const auto by_engine = train(small_gpt(), tokens, run, 2);
+  const auto by_trainer = on_ranks<MixedOutcome>(2, [&](comm::World& world) {
+    Engine engine(world, small_gpt(), run.config(), tokens());
+    int calls = 0;
+    engine.replace_handler(
+        schedule::Opcode::kReduceGrads,
+        [&calls](const schedule::Instruction&, const std::function<void()>&) { ++calls; });
+    MixedOutcome outcome = train(engine, 2);
+    EXPECT_EQ(calls, 2);
+    engine.close();
+    return outcome;
+  });
+  EXPECT_EQ(by_trainer[0].losses, by_engine[0].losses);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_TRUE(by_trainer[rank].weights == by_engine[rank].weights);
+  }
+}
+
 TEST(Lamb, TakesTheTrustRatioOfWholeTensors) {
   MixedRun run;
   run.optimizer = R"({"type": "Lamb", "params": {"lr": 0.01, "weight_decay": 0.1}})";
