@@ -134,8 +134,8 @@ TEST(CpuAllocator, LivesAsLongAsItsStorages) {
 }
 
 TEST(CpuAllocator, ThrowsWhenThereIsNoMemory) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the address sanitizer ends the program instead";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer ends the program instead";
 #endif
   const auto allocator = make_cpu_allocator();
   const std::size_t bytes = std::numeric_limits<std::size_t>::max() / 4;
