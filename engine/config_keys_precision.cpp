@@ -14,7 +14,7 @@ constexpr KeyRow kRows[] = {
               "converted."),
     hint("fp16.auto_cast", kBool | kAuto, "false", any(),
          "inputs of a floating dtype are always converted"),
-    supported("fp16.loss_scale", kNumber | kAuto, "0", at_least(0),
+    supported("fp16.loss_scale", kNumber | kAuto, "0", between(0, 4294967296),
               "A fixed scale of the loss; 0: dynamic, by the keys that follow."),
     supported("fp16.initial_scale_power", kInt | kAuto, "16", between(0, 127),
               "The scale begins with 2 to this power."),

@@ -11,11 +11,11 @@ constexpr std::string_view kNoOffload =
 constexpr std::string_view kNoQuantized = "weights and gradients travel as they are";
 
 constexpr KeyRow kRows[] = {
-    supported("zero_optimization.stage", kInt | kAuto, "0", between(0, 2),
+    supported("zero_optimization.stage", kInt | kAuto, "0", between(0, 3),
               "1: each replica keeps and updates the optimizer state of its share of the weights; "
               "2: of complete gradients too it keeps its share alone; 0: each has everything. "
-              "Stage 3 shares out the weights, which a pipeline would gather for every micro "
-              "batch."),
+              "3, which shares out the weights, is refused: a pipeline would gather them for every "
+              "micro batch."),
     supported("zero_optimization.reduce_each_micro_batch", kBool, "false", any(),
               "With stage 2: gradients go to the shares after each micro batch, not after the "
               "last. Penstock only."),

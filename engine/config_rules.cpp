@@ -1,6 +1,7 @@
 #include "engine/config_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
@@ -41,9 +42,25 @@ void check_dtypes(const JsonValue& root, std::string_view enabled, Problems& pro
   check("data_types.grad_accum_dtype", /*fp32_too=*/true);
 }
 
+void check_loss_scale(const JsonValue& root, Problems& problems) {
+  const JsonValue* least = given(root, "fp16.min_loss_scale");
+  const JsonValue* power = given(root, "fp16.initial_scale_power");
+  const double first = std::ldexp(1.0, power != nullptr ? static_cast<int>(*power->as_int()) : 16);
+  if (least == nullptr || *least->as_number() <= first) return;
+  problems.add(least->line, "fp16.min_loss_scale",
+               "is above the scale that a run begins with, 2 to the power of "
+               "fp16.initial_scale_power; expected at most that");
+}
+
 void check_zero(const JsonValue& root, Problems& problems) {
   const JsonValue* each = given(root, "zero_optimization.reduce_each_micro_batch");
   const JsonValue* stage = given(root, "zero_optimization.stage");
+  if (stage != nullptr && stage->as_int() == 3) {
+    problems.add(stage->line, "zero_optimization.stage",
+                 "3 shares out the weights, which a pipeline would have to gather for every micro "
+                 "batch; expected 0, 1 or 2");
+    return;
+  }
   if (!is_true(each) || (stage != nullptr && stage->as_int() == 2)) return;
   problems.add(each->line, "zero_optimization.reduce_each_micro_batch",
                "true, but zero_optimization.stage is " +
@@ -93,6 +110,16 @@ void check_nesterov(const JsonValue& root, Problems& problems) {
 }
 
 void check_optimizer(const JsonValue& root, Problems& problems) {
+  const JsonValue* most = given(root, "optimizer.params.max_coeff");
+  const JsonValue* least = given(root, "optimizer.params.min_coeff");
+  if (most != nullptr || least != nullptr) {
+    const double high = most != nullptr ? *most->as_number() : 10.0;
+    const double low = least != nullptr ? *least->as_number() : 0.01;
+    if (low > high) {
+      problems.add((least != nullptr ? least : most)->line, "optimizer.params.min_coeff",
+                   "is above max_coeff; expected at most that");
+    }
+  }
   check_nesterov(root, problems);
   const JsonValue* type = given(root, "optimizer.type");
   const JsonValue* mode = given(root, "optimizer.params.adam_w_mode");
@@ -304,6 +331,7 @@ const JsonValue* given(const JsonValue& root, std::string_view path) {
 void find_contradictions(const JsonValue& root, Problems& problems) {
   check_precision(root, problems);
   check_zero(root, problems);
+  check_loss_scale(root, problems);
   check_optimizer(root, problems);
   check_scheduler(root, problems);
   check_partition(root, problems);

@@ -110,8 +110,13 @@ void require_fit(const LoadPlan& plan, const LoadModuleResult& left, const Tenso
                  const std::string& advice) {
   if (!plan.missing.empty()) {
     const LoadPlan::Item& item = plan.missing.front();
-    throw checkpoint::FileError(layer_of(item.tensor) + source.what + " has no " + shown(item) +
-                                advice);
+    const bool of_optimizer = !item.tensor.state.empty() && advice.empty();
+    throw checkpoint::FileError(
+        layer_of(item.tensor) + source.what + " has no " + shown(item) + advice +
+        (of_optimizer
+             ? "; was it saved with another optimizer, or with this weight frozen? Load it "
+               "without the optimizer's states, or set these as they were"
+             : ""));
   }
   if (!left.unexpected.empty()) {
     throw checkpoint::FileError(source.what + " holds \"" + left.unexpected.front() +

@@ -71,7 +71,7 @@ class Planner {
     memory.gradients_between_steps = gradients.between_steps;
     if (context_.training && config_.optimizer) {
       memory.optimizer = optimizer_bytes(stages);
-      memory.ties = tie_bytes(stream.rank());
+      memory.ties = tie_bytes(stream.rank()) + conversion_bytes(stages);
     }
     return memory;
   }
@@ -175,6 +175,32 @@ class Planner {
       }
     }
     return bytes;
+  }
+
+  // What FlatReducer allocates to sum gradients in another dtype, or scaled before.
+  std::int64_t conversion_bytes(const Stages& stages) const {
+    if (replicas_ == 1) return 0;
+    const PrecisionConfig& precision = config_.precision;
+    const tensor::DType sent = precision.communication.value_or(precision.gradients);
+    const ReductionConfig& reduction = config_.reduction;
+    const bool scaled = !reduction.prescale && reduction.predivide_factor != 1.0;
+    std::int64_t all = 0, largest = 0, largest_back = 0, largest_scaled = 0;
+    for (const auto& stage : stages) {
+      for (const model::FlatWeights& weights : stage->flat_weights()) {
+        const auto bytes_as = [&weights](tensor::DType dtype) {
+          return weights.elements() * static_cast<std::int64_t>(tensor::size_of(dtype));
+        };
+        // Back in their own dtype there are those of a share.
+        const std::int64_t back = owned_range(weights, share_).size() *
+                                  static_cast<std::int64_t>(tensor::size_of(precision.gradients));
+        all += bytes_as(sent);
+        largest = std::max(largest, bytes_as(sent) + back);
+        largest_back = std::max(largest_back, back);
+        if (scaled) largest_scaled = std::max(largest_scaled, bytes_as(precision.gradients));
+      }
+    }
+    if (sent == precision.gradients) return largest_scaled;
+    return std::max(config_.zero.stage == 2 ? largest : all + largest_back, largest_scaled);
   }
 
   // What GradientReducer allocates: a part for each of the rank's uses to send, and what all

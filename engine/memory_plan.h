@@ -26,7 +26,9 @@ struct RankMemory {
   std::int64_t gradients = 0;  // of weights, at their peak
   std::int64_t gradients_between_steps = 0;
   std::int64_t optimizer = 0;  // state
-  std::int64_t ties = 0;       // to exchange gradients of weights that other ranks use too
+  // To exchange gradients of weights that other ranks use too, and to sum gradients in another
+  // dtype.
+  std::int64_t ties = 0;
   std::int64_t workspace = 0;  // the most that one pass allocates beyond what is there around it
   std::int64_t total() const;  // of all these at their peaks
 };

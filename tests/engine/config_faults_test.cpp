@@ -75,7 +75,11 @@ TEST(ConfigFaults, RangesAreStated) {
              "gradient_clipping: expected ≥ 0, got -1");
   EXPECT_HAS(config_error(R"({"steps_per_print": 0})"), "steps_per_print: expected ≥ 1, got 0");
   EXPECT_HAS(config_error(R"({"zero_optimization": {"stage": 3}})"),
-             "zero_optimization.stage: expected from 0 to 2, got 3");
+             "zero_optimization.stage: 3 shares out the weights");
+  EXPECT_HAS(config_error(R"({"fp16": {"enabled": true, "min_loss_scale": 1e30}})"),
+             "fp16.min_loss_scale: is above the scale that a run begins with");
+  EXPECT_HAS(config_error(R"({"optimizer": {"type": "Lamb", "params": {"max_coeff": 0.001}}})"),
+             "optimizer.params.min_coeff: is above max_coeff");
   EXPECT_HAS(config_error(R"({"communication": {"timeout_seconds": 0}})"), "expected > 0, got 0");
   EXPECT_HAS(config_error(R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9, 1]}}})"),
              "optimizer.params.betas: expected 2 values, each from 0 to below 1, got [0.9,1]");

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kLegend = R"(
 bytes of each rank of the pipe, on the first replica and the first rank of its model groups: others
   may need a little less, where weights or optimizer state are shared out unevenly
-ties: to exchange the gradients of weights that other ranks use too
+ties: to exchange the gradients of weights that other ranks use too, and to sum gradients in another dtype
 tape, data, pipe gradients, in flight: of the pipe buffers at their peak, however late transfers end;
   saved for the backward; inputs, outputs, labels; gradients of activations; sent and held no more
 workspace: the most that one pass allocates beyond what it finds or leaves

@@ -125,7 +125,8 @@ class Session {
     if (!folder_ || !folder_->used()) return;
     throw tensor::InvalidArgument("[train] the run folder " + options_.run +
                                   " holds an earlier run; go on with it by --resume, or choose "
-                                  "another --run");
+                                  "another --run; if it ended before its first checkpoint, remove "
+                                  "the folder");
   }
 
   void check_record(const engine::LoadResult& loaded) {
