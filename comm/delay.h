@@ -24,6 +24,9 @@ class Delay {
   int polls_left_;
 };
 
+// Polls after which no delay of an operation holds any more.
+inline constexpr int kMostPolls = 64;
+
 // When a rank that waits must look again: nobody wakes it at the end of a delay.
 WaitClock::time_point look_again(WaitClock::time_point deadline);
 
@@ -33,6 +36,8 @@ class Delay {
  public:
   static constexpr bool holds() { return false; }
 };
+
+inline constexpr int kMostPolls = 1;
 
 inline WaitClock::time_point look_again(WaitClock::time_point deadline) {
   return deadline;

@@ -67,7 +67,9 @@ void LocalWorld::check_left(Operation& operation) {
   const int missing = operation.missing_rank();
   if (missing < 0 || !hub_.has_left(missing)) return;
   // What it did before it left is visible now; if that was not enough, nothing will be.
-  if (advance(operation) || operation.missing_rank() != missing) return;
+  for (int poll = 0; poll < kMostPolls; ++poll) {
+    if (advance(operation) || operation.missing_rank() != missing) return;
+  }
   hub_.abort({.rank = missing,
               .stage = -1,
               .instruction = {},

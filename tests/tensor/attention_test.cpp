@@ -175,7 +175,8 @@ TEST(Attention, StaysFiniteForScoresWithoutDigitsBelowOne) {
   tape.seed(out, uniform(context, out.shape(), DType::kF32, -1, 1, 2));
   context.tape = nullptr;
   tape.backward(context);
-  for (const float element : tape.take_input_grad(0).span<float>()) {
+  const Tensor gradient = tape.take_input_grad(0);
+  for (const float element : gradient.span<float>()) {
     ASSERT_TRUE(std::isfinite(element));
   }
 }
