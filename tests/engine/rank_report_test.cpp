@@ -100,7 +100,9 @@ TEST(RankReports, OneRankAloneNeverWaits) {
   const RankReport report = reports_of({.gas = 3}, 3)[0];
   EXPECT_EQ(report.messages, 0);
   EXPECT_EQ(report.reduced_bytes, 0);
+#ifndef PENSTOCK_PERTURB  // where a vote of one rank is complete only some time later
   EXPECT_EQ(report.idle_seconds, 0.0);
+#endif
 }
 
 // The first stage sleeps once it is known that the second one has nothing else to do.
