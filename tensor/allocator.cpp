@@ -35,6 +35,30 @@ void MemoryCounters::raise_peak(std::int64_t bytes) noexcept {
   }
 }
 
+void Allocator::zero(void* to, std::size_t bytes) {
+  if (bytes > 0) std::memset(to, 0, bytes);
+}
+
+void Allocator::upload(void* to, std::span<const std::byte> from) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
+void Allocator::copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void Allocator::download(std::span<std::byte> to, const void* from) {
+  if (!to.empty()) std::memcpy(to.data(), from, to.size());
+}
+
+void Allocator::start_download(std::span<std::byte> to, const void* from) {
+  download(to, from);
+}
+
+void Allocator::wait_for(Fence& fence) {
+  fence.wait();
+}
+
 namespace {
 
 // Sizes are rounded up to eight steps per power of two, so that a block freed by one shape can
@@ -134,6 +158,10 @@ class MetaAllocator final : public Allocator {
   MetaAllocator() : Allocator(kMetaDevice) {}
   void* allocate(std::size_t) override { return nullptr; }
   void release(void*, std::size_t) noexcept override {}
+  void zero(void*, std::size_t) override {}
+  void upload(void*, std::span<const std::byte>) override {}
+  void copy(void*, const void*, std::size_t) override {}
+  void wait_for(Fence&) override {}
 };
 
 }  // namespace

@@ -29,6 +29,13 @@ class Unsupported : public Error {
   using Error::Error;
 };
 
+// A device, its driver or one of its libraries failed; the message names the call and what it said.
+// What the device holds is lost: the rank must give up.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
 // A rule of Penstock's own code was broken: a bug here, not in the caller.
 class InternalError : public Error {
  public:

@@ -1,5 +1,6 @@
 #include "tensor/storage.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace penstock::tensor {
@@ -12,7 +13,20 @@ Storage::Storage(std::shared_ptr<Allocator> allocator, std::size_t bytes)
 
 Storage::~Storage() {
   account().remove(bytes_);
-  if (data_ != nullptr) allocator_->release(data_, bytes_);
+  if (data_ == nullptr) return;
+  try {
+    for (const auto& user : users_) {
+      if (const auto done = user->fence()) allocator_->wait_for(*done);
+    }
+  } catch (...) {
+    return;  // the device has failed: what it may still touch is given to nobody
+  }
+  allocator_->release(data_, bytes_);
+}
+
+void Storage::add_user(const std::shared_ptr<Allocator>& user) {
+  if (user == allocator_ || std::ranges::find(users_, user) != users_.end()) return;
+  users_.push_back(user);
 }
 
 MemoryCounters& Storage::account() const noexcept {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "tensor/allocator.h"
 
@@ -22,6 +23,7 @@ class Storage {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return allocator_->device(); }
+  Allocator& allocator() const { return *allocator_; }
 
   // A sealed storage is immutable on every rank from now on: it was given to send.
   void seal() noexcept { sealed_.store(true, std::memory_order_relaxed); }
@@ -31,10 +33,15 @@ class Storage {
   // tensor. Only one thread may call it at a time.
   void charge(const std::shared_ptr<MemoryCounters>& counters) noexcept;
 
+  // Says that work queued by another allocator's contexts reads this storage: the block is used
+  // again only after it. Only one thread may call it at a time.
+  void add_user(const std::shared_ptr<Allocator>& user);
+
  private:
   MemoryCounters& account() const noexcept;
 
   std::shared_ptr<Allocator> allocator_;
+  std::vector<std::shared_ptr<Allocator>> users_;
   std::shared_ptr<MemoryCounters> charged_;  // null: the allocator's
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;

@@ -1,6 +1,8 @@
 #include "tensor/tensor.h"
 
 #include <cstring>
+#include <span>
+#include <type_traits>
 #include <utility>
 
 #include "tensor/context.h"
@@ -24,7 +26,11 @@ template <class T>
 double load(const std::byte* data) {
   T value;
   std::memcpy(&value, data, sizeof(T));
-  return static_cast<double>(value);
+  if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) {
+    return to_float(value);
+  } else {
+    return static_cast<double>(value);
+  }
 }
 
 }  // namespace
@@ -54,7 +60,7 @@ Tensor Tensor::empty(const Context& context, const Shape& shape, DType dtype) {
 
 Tensor Tensor::zeros(const Context& context, const Shape& shape, DType dtype) {
   Tensor result = empty(context, shape, dtype);
-  if (!result.is_meta() && result.nbytes() > 0) std::memset(result.raw(), 0, result.nbytes());
+  context.allocator->zero(result.raw(), result.nbytes());
   return result;
 }
 
@@ -66,7 +72,7 @@ Tensor Tensor::from_bytes(const Context& context, const Shape& shape, DType dtyp
                           ", got " + std::to_string(bytes.size()));
   }
   Tensor result = empty(context, shape, dtype);
-  if (!result.is_meta() && !bytes.empty()) std::memcpy(result.raw(), bytes.data(), bytes.size());
+  context.allocator->upload(result.raw(), bytes);
   return result;
 }
 
@@ -74,27 +80,29 @@ double Tensor::item() const {
   if (!defined() || numel() != 1 || is_meta()) {
     throw InvalidArgument("[tensor] item() expected one element on the host, got " + to_string());
   }
+  std::byte bytes[sizeof(double)];
+  storage_->allocator().download(std::span(bytes, size_of(dtype_)), raw());
   switch (dtype_) {
     case DType::kF64:
-      return load<double>(raw());
+      return load<double>(bytes);
     case DType::kF32:
-      return load<float>(raw());
+      return load<float>(bytes);
     case DType::kF16:
-      return to_float(*data<F16>());
+      return load<F16>(bytes);
     case DType::kBF16:
-      return to_float(*data<BF16>());
+      return load<BF16>(bytes);
     case DType::kI64:
-      return load<std::int64_t>(raw());
+      return load<std::int64_t>(bytes);
     case DType::kI32:
-      return load<std::int32_t>(raw());
+      return load<std::int32_t>(bytes);
     case DType::kI16:
-      return load<std::int16_t>(raw());
+      return load<std::int16_t>(bytes);
     case DType::kU8:
-      return load<std::uint8_t>(raw());
+      return load<std::uint8_t>(bytes);
     case DType::kI8:
-      return load<std::int8_t>(raw());
+      return load<std::int8_t>(bytes);
     case DType::kBool:
-      return load<std::uint8_t>(raw()) != 0 ? 1.0 : 0.0;
+      return load<std::uint8_t>(bytes) != 0 ? 1.0 : 0.0;
   }
   throw InternalError("[tensor] unknown dtype");
 }

@@ -1,0 +1,23 @@
+#include "tensor/cuda/check.h"
+
+#include <new>
+#include <string>
+
+#include "tensor/error.h"
+
+namespace penstock::tensor::cuda {
+
+void check(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  if (status == cudaErrorMemoryAllocation) throw std::bad_alloc();
+  throw DeviceError("[cuda] " + std::string(call) + " failed: " + cudaGetErrorString(status) +
+                    " (" + cudaGetErrorName(status) + ")");
+}
+
+void check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) throw std::bad_alloc();
+  throw DeviceError("[cuda] " + std::string(call) + " failed: " + cublasLtGetStatusString(status));
+}
+
+}  // namespace penstock::tensor::cuda
