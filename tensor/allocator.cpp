@@ -6,10 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <new>
-#include <string>
 #include <vector>
 
+#include "tensor/out_of_memory.h"
 #include "tensor/poison.h"
 
 namespace penstock::tensor {
@@ -87,17 +86,6 @@ SizeClass size_class(std::size_t bytes) {
 
 // Bytes of idle blocks that are always kept.
 constexpr std::int64_t kKeptIdle = std::int64_t{64} << 20;
-
-class OutOfMemory final : public std::bad_alloc {
- public:
-  explicit OutOfMemory(std::size_t bytes)
-      : what_("[memory] there is no room for a tensor of " + std::to_string(bytes) +
-              " bytes; use smaller micro batches, a smaller model or more pipeline stages") {}
-  const char* what() const noexcept override { return what_.c_str(); }
-
- private:
-  std::string what_;
-};
 
 class CpuAllocator final : public Allocator {
  public:

@@ -6,12 +6,18 @@
 
 namespace penstock::tensor {
 
+#if !defined(NDEBUG) || defined(PENSTOCK_PERTURB)
+inline constexpr bool kPoisons = true;
+#else
+inline constexpr bool kPoisons = false;
+#endif
+
 // Every floating type reads the pattern as NaN, every signed integer as -1: a use of memory that
 // was given back, or that nobody has written yet, shows as garbage and not as luck.
-inline void poison([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) noexcept {
-#if !defined(NDEBUG) || defined(PENSTOCK_PERTURB)
-  std::memset(data, 0xff, bytes);
-#endif
+inline constexpr int kPoison = 0xff;  // each byte
+
+inline void poison(void* data, std::size_t bytes) noexcept {
+  if constexpr (kPoisons) std::memset(data, kPoison, bytes);
 }
 
 }  // namespace penstock::tensor

@@ -1,8 +1,16 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
 #include <memory>
+#include <string>
 
 #include "tensor/cuda/check.h"
 #include "tensor/cuda/cuda.h"
 #include "tensor/cuda/queue.h"
+#include "tensor/cuda/staging.h"
+#include "tensor/error.h"
+#include "tensor/out_of_memory.h"
+#include "tensor/poison.h"
 
 namespace penstock::tensor::cuda {
 
@@ -11,70 +19,176 @@ namespace {
 // An event: what a stream has reached says what it stands for.
 class EventFence final : public Fence {
  public:
-  explicit EventFence(const Queue& queue) {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    check(cudaEventRecord(event_, queue.stream()), "cudaEventRecord");
+  explicit EventFence(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {
+    queue_->make_current();
+    event_ = make_event();
+    check(cudaEventRecord(event(), queue_->stream()), "cudaEventRecord");
   }
-  ~EventFence() override { cudaEventDestroy(event_); }
 
   bool reached() override {
-    const cudaError_t status = cudaEventQuery(event_);
+    const cudaError_t status = cudaEventQuery(event());
     if (status == cudaErrorNotReady) return false;
     check(status, "cudaEventQuery");
     return true;
   }
-  void wait() override { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
-  cudaEvent_t event() const { return event_; }
+  void wait() override {
+    check(cudaEventSynchronize(event()), "cudaEventSynchronize");
+    queue_->throw_fault();
+  }
+  cudaEvent_t event() const { return event_.get(); }
 
  private:
-  cudaEvent_t event_ = nullptr;
+  std::shared_ptr<Queue> queue_;  // shared: a fence may outlive the allocator that made it
+  Event event_;
 };
 
+// Bytes that go on from pinned memory to where they are wanted, on the driver's thread.
+struct Delivery {
+  std::byte* to;
+  const std::byte* from;
+  std::size_t bytes;
+};
+void deliver(void* argument) {
+  const std::unique_ptr<Delivery> delivery(static_cast<Delivery*>(argument));
+  std::memcpy(delivery->to, delivery->from, delivery->bytes);
+}
+
+bool is_pinned(const void* data) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
+  return attributes.type == cudaMemoryTypeHost;
+}
+
+// Blocks come from the driver's pool, which takes them back and gives them out again in the order
+// of the stream: one that is released while queued work still uses it is safe.
 class CudaAllocator final : public Allocator {
  public:
   explicit CudaAllocator(const CudaOptions& options)
-      : Allocator({DeviceType::kCuda, options.device}), queue_(options) {}
+      : Allocator({DeviceType::kCuda, options.device}), queue_(std::make_shared<Queue>(options)) {
+    check(cudaDeviceGetDefaultMemPool(&pool_, options.device), "cudaDeviceGetDefaultMemPool");
+    // What was released stays for the next blocks, instead of going back at each wait.
+    std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
+    check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep),
+          "cudaMemPoolSetAttribute");
+  }
+  ~CudaAllocator() override { queue_->finish(); }
 
   void* allocate(std::size_t bytes) override {
-    void* block = nullptr;
-    check(cudaMallocAsync(&block, bytes, queue_.stream()), "cudaMallocAsync");
+    queue_->make_current();
+    void* block = take(bytes);
+    if (block == nullptr) {  // what queued work still holds, and what the pool keeps, may do
+      check(cudaStreamSynchronize(queue_->stream()), "cudaStreamSynchronize");
+      check(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
+      block = take(bytes);
+    }
+    if (block == nullptr) throw OutOfMemory(bytes, describe_memory());
+    if constexpr (kPoisons) fill(block, kPoison, bytes);
     return block;
   }
-  void release(void* data, std::size_t) noexcept override { cudaFreeAsync(data, queue_.stream()); }
+
+  // Errors are those of a device that has failed, which the rank's next call tells.
+  void release(void* data, std::size_t bytes) noexcept override {
+    if (cudaSetDevice(queue_->device()) != cudaSuccess) return;
+    if constexpr (kPoisons) cudaMemsetAsync(data, kPoison, bytes, queue_->stream());
+    cudaFreeAsync(data, queue_->stream());
+  }
 
   void zero(void* to, std::size_t bytes) override {
-    if (bytes > 0) check(cudaMemsetAsync(to, 0, bytes, queue_.stream()), "cudaMemsetAsync");
+    queue_->make_current();
+    fill(to, 0, bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
+    queue_->make_current();
     move(to, from, bytes, cudaMemcpyDefault);
   }
+
   void upload(void* to, std::span<const std::byte> from) override {
-    // From memory that is not pinned the driver copies before it returns.
-    move(to, from.data(), from.size(), cudaMemcpyHostToDevice);
+    queue_->make_current();
+    auto* target = static_cast<std::byte*>(to);
+    for (std::size_t i = 0; i < from.size(); i += Staging::kPiece) {
+      const auto part = from.subspan(i, std::min(Staging::kPiece, from.size() - i));
+      std::byte* staged = staging_.take(part.size());
+      std::memcpy(staged, part.data(), part.size());
+      move(target + i, staged, part.size(), cudaMemcpyHostToDevice);
+      staging_.release(queue_->stream());
+    }
   }
+
   void download(std::span<std::byte> to, const void* from) override {
-    start_download(to, from);
-    check(cudaStreamSynchronize(queue_.stream()), "cudaStreamSynchronize");
-  }
-  void start_download(std::span<std::byte> to, const void* from) override {
+    queue_->make_current();
     move(to.data(), from, to.size(), cudaMemcpyDeviceToHost);
+    queue_->wait();
+  }
+
+  void start_download(std::span<std::byte> to, const void* from) override {
+    queue_->make_current();
+    if (to.empty()) return;
+    if (is_pinned(to.data())) return move(to.data(), from, to.size(), cudaMemcpyDeviceToHost);
+    const auto* source = static_cast<const std::byte*>(from);
+    for (std::size_t i = 0; i < to.size(); i += Staging::kPiece) {
+      const auto part = to.subspan(i, std::min(Staging::kPiece, to.size() - i));
+      std::byte* staged = staging_.take(part.size());
+      move(staged, source + i, part.size(), cudaMemcpyDeviceToHost);
+      auto delivery = std::make_unique<Delivery>(part.data(), staged, part.size());
+      check(cudaLaunchHostFunc(queue_->stream(), deliver, delivery.get()), "cudaLaunchHostFunc");
+      delivery.release();  // by deliver()
+      staging_.release(queue_->stream());
+    }
   }
 
   std::shared_ptr<Fence> fence() override { return std::make_shared<EventFence>(queue_); }
   void wait_for(Fence& fence) override {
-    check(cudaStreamWaitEvent(queue_.stream(), static_cast<EventFence&>(fence).event(), 0),
-          "cudaStreamWaitEvent");
+    const auto* event = dynamic_cast<EventFence*>(&fence);
+    if (event == nullptr) return fence.wait();
+    check(cudaStreamWaitEvent(queue_->stream(), event->event(), 0), "cudaStreamWaitEvent");
   }
 
-  Queue& queue() { return queue_; }
+  Queue& queue() const { return *queue_; }
+
+  DeviceMemory memory() const {
+    const auto bytes = [this](cudaMemPoolAttr attribute) {
+      std::uint64_t value = 0;
+      check(cudaMemPoolGetAttribute(pool_, attribute, &value), "cudaMemPoolGetAttribute");
+      return static_cast<std::int64_t>(value);
+    };
+    const std::int64_t in_use = bytes(cudaMemPoolAttrUsedMemCurrent);
+    return {.in_use = in_use,
+            .cached = bytes(cudaMemPoolAttrReservedMemCurrent) - in_use,
+            .peak = bytes(cudaMemPoolAttrUsedMemHigh)};
+  }
 
  private:
-  void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-    if (bytes == 0) return;
-    check(cudaMemcpyAsync(to, from, bytes, kind, queue_.stream()), "cudaMemcpyAsync");
+  // Null when there is no room.
+  void* take(std::size_t bytes) {
+    void* block = nullptr;
+    const cudaError_t status =
+        cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), queue_->stream());
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // or the next launch would report it
+      return nullptr;
+    }
+    check(status, "cudaMallocAsync");
+    return block;
   }
 
-  Queue queue_;
+  std::string describe_memory() const {
+    std::size_t available = 0, total = 0;
+    check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+    return " on " + device().to_string() + ", where " + std::to_string(available) + " of " +
+           std::to_string(total) + " bytes are free";
+  }
+
+  void fill(void* to, int byte, std::size_t bytes) {
+    if (bytes > 0) check(cudaMemsetAsync(to, byte, bytes, queue_->stream()), "cudaMemsetAsync");
+  }
+  void move(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return;
+    check(cudaMemcpyAsync(to, from, bytes, kind, queue_->stream()), "cudaMemcpyAsync");
+  }
+
+  std::shared_ptr<Queue> queue_;  // shared with fences
+  cudaMemPool_t pool_ = nullptr;
+  Staging staging_;
 };
 
 }  // namespace
@@ -88,9 +202,18 @@ std::shared_ptr<Allocator> make_cuda_allocator(const CudaOptions& options) {
   return std::make_shared<CudaAllocator>(options);
 }
 
+DeviceMemory device_memory(const Allocator& allocator) {
+  const auto* own = dynamic_cast<const CudaAllocator*>(&allocator);
+  if (own == nullptr) {
+    throw InvalidArgument("[device_memory] expected the allocator of a CUDA device, got that of " +
+                          allocator.device().to_string());
+  }
+  return own->memory();
+}
+
 Queue& queue_of(const Context& context) {
   Queue& queue = static_cast<CudaAllocator&>(*context.allocator).queue();
-  check(cudaSetDevice(queue.device()), "cudaSetDevice");
+  queue.make_current();
   return queue;
 }
 

@@ -9,6 +9,7 @@ namespace penstock::tensor::cuda {
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // or the next launch would report it
   if (status == cudaErrorMemoryAllocation) throw std::bad_alloc();
   throw DeviceError("[cuda] " + std::string(call) + " failed: " + cudaGetErrorString(status) +
                     " (" + cudaGetErrorName(status) + ")");

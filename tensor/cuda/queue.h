@@ -2,35 +2,52 @@
 // its one stream, so each operation sees what those before it wrote.
 #pragma once
 
-#include <cstddef>
+#include <mutex>
 
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include "tensor/context.h"
 #include "tensor/cuda/cuda.h"
+#include "tensor/cuda/fault.h"
+#include "tensor/cuda/handle.h"
 
 namespace penstock::tensor::cuda {
 
 class Queue {
  public:
   explicit Queue(const CudaOptions& options);
-  ~Queue();
+  ~Queue();  // waits for what is queued
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
   int device() const { return options_.device; }
   bool tf32() const { return options_.tf32; }
-  cudaStream_t stream() const { return stream_; }
+  cudaStream_t stream() const { return stream_.get(); }
   cublasLtHandle_t blas() const { return blas_; }
   // Number of multiprocessors: how many blocks a kernel with a persistent grid starts.
   int processors() const { return processors_; }
 
+  // Makes the device the calling thread's. Whatever queues work or makes events calls it before.
+  void make_current() const;
+
+  // Where kernels write what they find wrong with data; the device and the host see it.
+  Fault* faults() const { return faults_.get(); }
+  // Waits until all that is queued is done. Throws DeviceError; InvalidArgument when a kernel has
+  // found a fault in data, once for each.
+  void wait();
+  // Throws that InvalidArgument where there is a fault. From any thread.
+  void throw_fault();
+  // Waits and throws nothing: for destructors.
+  void finish() const noexcept;
+
  private:
   CudaOptions options_;
-  cudaStream_t stream_ = nullptr;
-  cublasLtHandle_t blas_ = nullptr;
   int processors_ = 1;
+  cublasLtHandle_t blas_ = nullptr;
+  Stream stream_;
+  std::mutex mutex_;  // of who throws a fault
+  std::unique_ptr<Fault, Destroy<cudaFreeHost>> faults_;
 };
 
 // The queue behind a context whose device is CUDA's; makes its device the calling thread's.
