@@ -63,17 +63,6 @@ bool suits(const Operand& operand, std::uint32_t alignment) {
   return alignment >= 16 && ld_bytes % 16 == 0 && stride_bytes % 16 == 0;
 }
 
-// Notes that the operation touches the operand's memory; false where that is not all device memory
-// of one block.
-bool note(Machine& machine, emulation::Operation& operation, const void* data, std::size_t bytes) {
-  if (bytes == 0) return true;
-  const emulation::Block* block = machine.memory().find(data);
-  if (block == nullptr || block->device == emulation::kPinned) return false;
-  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(data) - block->data);
-  operation.blocks.push_back(block->data);
-  return offset + bytes <= block->bytes;
-}
-
 double number(const void* value, cudaDataType_t type) {
   if (type == CUDA_R_64F) return *static_cast<const double*>(value);
   return static_cast<double>(*static_cast<const float*>(value));
@@ -281,12 +270,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     }
     auto operation = std::make_shared<emulation::Operation>();
     operation->what = "cublasLtMatmul";
-    bool inside = note(machine, *operation, workspace, needs);
+    bool inside = machine.touch(*operation, workspace, needs);
     for (const Operand& x : {product.a, product.b, product.d, product.bias(), product.aux()}) {
-      inside = note(machine, *operation, x.data, x.extent()) && inside;
+      inside = machine.touch(*operation, x.data, x.extent()) && inside;
     }
     if (product.beta != 0) {
-      inside = note(machine, *operation, product.c.data, product.c.extent()) && inside;
+      inside = machine.touch(*operation, product.c.data, product.c.extent()) && inside;
     }
     if (!inside) {
       machine.fault(

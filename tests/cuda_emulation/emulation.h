@@ -53,6 +53,10 @@ void discard();
 // communicators, handles, operations that nothing completes. Empty after a clean end.
 std::vector<std::string> leftovers();
 
+// The communicators of a device meet a system error: what is queued on them completes no more, and
+// ncclCommGetAsyncError tells.
+void break_communicators(int device);
+
 // The name of a function, without its namespaces and parameters, from the program's symbol table.
 std::string name_of_function(const void* function);
 

@@ -1,10 +1,10 @@
 #include "tests/cuda_emulation/machine.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
+#include "tests/cuda_emulation/clique.h"
 #include "tests/cuda_emulation/fault.h"
 
 namespace penstock::cuda_emulation {
@@ -27,6 +27,7 @@ Machine& Machine::get() {
 void Machine::start(const Options& options) {
   options_ = options;
   random_ = Random(options.seed);
+  forget_communicators();
   streams_.clear();
   in_order_.clear();
   events_.clear();
@@ -101,6 +102,15 @@ void Machine::enqueue(Stream& stream, std::shared_ptr<Operation> operation) {
   }
   stream.queue.push_back(std::move(operation));
   changed_.notify_all();
+}
+
+bool Machine::touch(Operation& operation, const void* data, std::size_t bytes) {
+  if (bytes == 0) return true;
+  const Block* block = memory_->find(data);
+  if (block == nullptr || block->device == kPinned) return false;
+  operation.blocks.push_back(block->data);
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(data) - block->data);
+  return offset + bytes <= block->bytes;
 }
 
 void Machine::record(Event& event, Stream& stream) {
@@ -279,52 +289,6 @@ std::vector<std::string> Machine::leftovers(Lock& lock) {
   const std::string wrong = memory_->check_all_guards();
   if (!wrong.empty()) left.push_back(wrong);
   return left;
-}
-
-// ---- what tests call
-
-std::uint64_t default_seed() {
-  const char* text = std::getenv("PENSTOCK_EMULATION_SEED");
-  return text == nullptr ? 0 : std::stoull(text);
-}
-
-void start(const Options& options) {
-  const std::vector<std::string> left = leftovers();
-  if (!left.empty()) {
-    throw std::logic_error("[emulation] cannot start afresh while there is " + left.front());
-  }
-  Lock lock = Machine::get().lock();
-  Machine::get().start(options);
-}
-
-Counters counters() {
-  Lock lock = Machine::get().lock();
-  return Machine::get().counters();
-}
-
-void reset_counters() {
-  Lock lock = Machine::get().lock();
-  Machine::get().counters() = {};
-}
-
-std::string fault() {
-  Lock lock = Machine::get().lock();
-  return Machine::get().fault_text();
-}
-
-void clear_fault() {
-  Lock lock = Machine::get().lock();
-  Machine::get().clear_fault();
-}
-
-void discard() {
-  Lock lock = Machine::get().lock();
-  Machine::get().discard();
-}
-
-std::vector<std::string> leftovers() {
-  Lock lock = Machine::get().lock();
-  return Machine::get().leftovers(lock);
 }
 
 }  // namespace penstock::cuda_emulation

@@ -45,24 +45,24 @@ struct Operation {
   std::string waits_for = {};           // what it needs beside its turn, for messages
 };
 
-struct Stream {
-  int id = 0;
-  int device = 0;
-  std::deque<std::shared_ptr<Operation>> queue;
-  Clock clock;                 // what the next operation comes after
-  std::uint64_t finished = 0;  // operations
-  bool busy = false;           // its first operation runs
-  bool destroyed = false;      // by its owner; goes once its queue is empty
-  std::uint64_t urgency = 0;   // chance's order among streams
-  Graph* capture = nullptr;    // gets the operations instead of the queue
-  bool capture_broken = false;
-};
-
 // What a stream queued while it was captured; an executable graph is a copy.
 struct Graph {
   std::vector<std::shared_ptr<Operation>> operations;
 };
 struct Executable : Graph {};
+
+struct Stream {
+  int id = 0;
+  int device = 0;
+  std::deque<std::shared_ptr<Operation>> queue;
+  Clock clock;                     // what the next operation comes after
+  std::uint64_t finished = 0;      // operations
+  bool busy = false;               // its first operation runs
+  bool destroyed = false;          // by its owner; goes once its queue is empty
+  std::uint64_t urgency = 0;       // chance's order among streams
+  std::unique_ptr<Graph> capture;  // gets the operations instead of the queue
+  bool capture_broken = false;
+};
 
 class Machine {
  public:
@@ -86,6 +86,8 @@ class Machine {
   // Appends to the stream, or to the graph that it is captured into. What is wrong with the order
   // of memory's uses becomes a fault.
   void enqueue(Stream& stream, std::shared_ptr<Operation> operation);
+  // Notes that the operation touches the bytes; false where they are not in one block of a device.
+  bool touch(Operation& operation, const void* data, std::size_t bytes);
   void record(Event& event, Stream& stream);
   void wait(Stream& stream, const Event& event);
   // The stream's next operation, as the order of uses sees it.
