@@ -94,6 +94,9 @@ struct StoredPiece {
 // destination's.
 enum class Cast : bool { kNo, kFloating };
 
+// How much of the data files is looked at: that they are there with their sizes, or every byte.
+enum class Check : bool { kSizes, kContents };
+
 // A checkpoint that was found complete. Reads are local to the rank, and belong to its thread.
 class Reader {
  public:
@@ -122,8 +125,8 @@ class Reader {
   std::map<std::string, std::uint64_t> files() const;
   // Where the elements of a tensor lie.
   std::vector<StoredPiece> pieces(std::string_view name) const;
-  // Checks the data files whole: what is wrong, one text for each file that is not as it was saved.
-  std::vector<std::string> faults() const;
+  // Checks the data files: what is wrong, one text for each file that is not as it was saved.
+  std::vector<std::string> faults(Check check = Check::kContents) const;
   // Every logical tensor, by name.
   const std::map<std::string, TensorInfo, std::less<>>& tensors() const;
   bool contains(std::string_view name) const;

@@ -4,6 +4,20 @@
 
 namespace penstock::checkpoint {
 
+std::string_view name_of(FileKind kind) {
+  switch (kind) {
+    case FileKind::kMissing:
+      return "is missing";
+    case FileKind::kFile:
+      return "is a file";
+    case FileKind::kDirectory:
+      return "is a directory";
+    case FileKind::kOther:
+      return "is neither a file nor a directory";
+  }
+  return "";
+}
+
 std::string read_text(FileSystem& file_system, const std::filesystem::path& path,
                       std::uint64_t most) {
   const std::unique_ptr<FileReader> file = file_system.open(path);
@@ -27,8 +41,9 @@ void write_text(FileSystem& file_system, const std::filesystem::path& path,
 void make_directories(FileSystem& file_system, const std::filesystem::path& directory) {
   const FileKind kind = file_system.kind(directory);
   if (kind == FileKind::kDirectory) return;
-  if (kind == FileKind::kFile) {
-    throw FileError("[" + directory.string() + "] is a file; expected a directory");
+  if (kind != FileKind::kMissing) {
+    throw FileError("[" + directory.string() + "] " + std::string(name_of(kind)) +
+                    "; expected a directory");
   }
   const std::filesystem::path parent = directory.parent_path();
   if (!parent.empty() && parent != directory) make_directories(file_system, parent);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/error.h"
@@ -48,7 +49,14 @@ class FileReader {
   FileReader() = default;
 };
 
-enum class FileKind : std::uint8_t { kMissing, kFile, kDirectory };
+enum class FileKind : std::uint8_t {
+  kMissing,
+  kFile,
+  kDirectory,
+  kOther  // a pipe, a socket, a device
+};
+// "is missing", "is a file", "is a directory", "is neither a file nor a directory".
+std::string_view name_of(FileKind kind);
 
 // All calls throw FileError naming the path and the system's reason. Calls may come from several
 // threads (ranks of one process), as long as they do not concern the same file.
@@ -60,6 +68,7 @@ class FileSystem {
 
   // A new file; an existing one is emptied.
   virtual std::unique_ptr<FileWriter> create(const std::filesystem::path& path) = 0;
+  // Neither this nor create() takes, or waits for, anything but a file.
   virtual std::unique_ptr<FileReader> open(const std::filesystem::path& path) = 0;
   // kMissing also when a parent is missing; throws when the question cannot be answered.
   virtual FileKind kind(const std::filesystem::path& path) = 0;

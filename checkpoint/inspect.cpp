@@ -20,26 +20,42 @@ bool holds_files_of_one(FileSystem& file_system, const fs::path& directory) {
 }
 
 TagSummary summary_of(FileSystem& file_system, const fs::path& directory, const std::string& name) {
-  TagSummary summary{.name = name, .fault = "", .engine_json = ""};
+  TagSummary summary{.name = name, .faults = {}, .engine_json = ""};
   if (name.ends_with(kTemporarySuffix)) {
     summary.state = TagState::kUnfinished;
     return summary;
   }
+  std::string tag = name;
   if (name.ends_with(kOldSuffix)) {
     summary.state = TagState::kReplaced;
-    return summary;
+    tag.resize(tag.size() - kOldSuffix.size());
+    if (file_system.kind(directory / tag) != FileKind::kMissing) return summary;
   }
   const auto fault = failure_of([&] {
-    const Reader reader = Reader::inspect(directory, name, file_system);
+    const Reader reader = Reader::inspect(directory, tag, file_system);
+    summary.faults = reader.faults(Check::kSizes);
     summary.saved_at = reader.saved_at();
     summary.engine_json = reader.engine_json();
     for (const auto& [file, bytes] : reader.files()) summary.bytes += bytes;
   });
-  if (fault) {
+  if (fault) summary.faults.push_back(*fault);
+  if (!summary.faults.empty() && summary.state == TagState::kComplete) {
     summary.state = TagState::kDamaged;
-    summary.fault = *fault;
   }
   return summary;
+}
+
+// Why nothing loads without a tag; empty: something does.
+std::string latest_fault(FileSystem& file_system, const fs::path& directory,
+                         const DirectorySummary& summary) {
+  const std::string old = summary.latest + std::string(kOldSuffix);
+  for (const TagSummary& tag : summary.tags) {
+    const bool named = tag.name == summary.latest || tag.name == old;
+    if (named && !tag.faults.empty())
+      return "`latest` names " + summary.latest + ", which is damaged";
+  }
+  return failure_of([&] { (void)Reader::inspect(directory, std::nullopt, file_system); })
+      .value_or("");
 }
 
 }  // namespace
@@ -58,9 +74,7 @@ DirectorySummary summarize(const fs::path& directory, FileSystem& file_system) {
   if (file_system.kind(directory / kLatestFile) == FileKind::kFile) {
     (void)failure_of([&] { result.latest = read_latest(file_system, directory); });
   }
-  const auto fault =
-      failure_of([&] { (void)Reader::inspect(directory, std::nullopt, file_system); });
-  if (fault) result.latest_fault = *fault;
+  result.latest_fault = latest_fault(file_system, directory, result);
   return result;
 }
 

@@ -11,18 +11,19 @@
 namespace penstock::checkpoint {
 
 enum class TagState : std::uint8_t {
-  kComplete,    // manifest and engine.json are as they were saved; data files were not looked at
-  kDamaged,     // cannot be loaded; see `fault`
+  kComplete,    // manifest and engine.json are as they were saved, data files by their sizes
+  kDamaged,     // cannot be loaded; see `faults`
   kUnfinished,  // "<tag>.tmp": a save that is under way, or was cut short
-  kReplaced     // "<tag>.old": loads in the place of <tag> as long as that is missing
+  kReplaced     // "<tag>.old": loads in the place of <tag> as long as that is missing, and then it
+                // is looked at as if it were <tag>
 };
 
 struct TagSummary {
   std::string name;  // of the directory
   TagState state = TagState::kComplete;
-  std::string fault;          // of a damaged one
-  std::int64_t saved_at = 0;  // nanoseconds since 1970
-  std::uint64_t bytes = 0;    // of its files, as the manifest says
+  std::vector<std::string> faults;  // what is wrong with what would be loaded
+  std::int64_t saved_at = 0;        // nanoseconds since 1970
+  std::uint64_t bytes = 0;          // of its files, as the manifest says
   std::string engine_json;
 };
 

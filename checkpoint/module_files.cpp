@@ -61,8 +61,9 @@ class ModuleSaver {
 
   void prepare() {
     const FileKind kind = files_.kind(target_);
-    if (kind == FileKind::kFile) {
-      throw FileError("[" + target_.string() + "] is a file; expected a folder to be made");
+    if (kind == FileKind::kFile || kind == FileKind::kOther) {
+      throw FileError("[" + target_.string() + "] " + std::string(name_of(kind)) +
+                      "; expected a folder to be made");
     }
     if (kind == FileKind::kDirectory) {
       for (const std::string& name : files_.list(target_)) {

@@ -15,9 +15,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Opening a pipe would wait for its other end; to files it makes no difference.
+constexpr int kNoWait = O_NONBLOCK | O_CLOEXEC;
+
 [[noreturn]] void fail(const fs::path& path, const char* action, int error) {
   throw FileError("[" + path.string() + "] cannot " + action + ": " +
                   std::generic_category().message(error));
+}
+
+FileKind kind_of(mode_t mode) {
+  if (S_ISREG(mode)) return FileKind::kFile;
+  return S_ISDIR(mode) ? FileKind::kDirectory : FileKind::kOther;
 }
 
 // Calls a function that sets errno again while it is interrupted by signals.
@@ -39,6 +47,17 @@ class Descriptor {
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
 
+  // The bytes of the file that is open, which must be one.
+  std::uint64_t require_file(const fs::path& path) const {
+    struct stat status {};
+    if (::fstat(fd_, &status) < 0) fail(path, "stat", errno);
+    if (!S_ISREG(status.st_mode)) {
+      throw FileError("[" + path.string() + "] " + std::string(name_of(kind_of(status.st_mode))) +
+                      "; expected a file");
+    }
+    return static_cast<std::uint64_t>(status.st_size);
+  }
+
  private:
   int fd_;
 };
@@ -47,9 +66,10 @@ class PosixWriter : public FileWriter {
  public:
   explicit PosixWriter(const fs::path& path)
       : path_(path), file_(retry([&] {
-          return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+          return ::open(path.c_str(), kNoWait | O_WRONLY | O_CREAT | O_TRUNC, 0666);
         })) {
     if (file_.get() < 0) fail(path_, "create", errno);
+    (void)file_.require_file(path_);
   }
 
   void write(std::span<const std::byte> bytes) override {
@@ -86,12 +106,9 @@ class PosixWriter : public FileWriter {
 class PosixReader : public FileReader {
  public:
   explicit PosixReader(const fs::path& path)
-      : path_(path), file_(retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); })) {
+      : path_(path), file_(retry([&] { return ::open(path.c_str(), kNoWait | O_RDONLY); })) {
     if (file_.get() < 0) fail(path_, "open", errno);
-    struct stat status {};
-    if (::fstat(file_.get(), &status) < 0) fail(path_, "stat", errno);
-    if (!S_ISREG(status.st_mode)) throw FileError("[" + path_.string() + "] is not a file");
-    size_ = static_cast<std::uint64_t>(status.st_size);
+    size_ = file_.require_file(path_);
   }
 
   std::uint64_t size() const override { return size_; }
@@ -129,9 +146,7 @@ class PosixFileSystem : public FileSystem {
 
   FileKind kind(const fs::path& path) override {
     struct stat status {};
-    if (::stat(path.c_str(), &status) == 0) {
-      return S_ISDIR(status.st_mode) ? FileKind::kDirectory : FileKind::kFile;
-    }
+    if (::stat(path.c_str(), &status) == 0) return kind_of(status.st_mode);
     if (errno != ENOENT && errno != ENOTDIR) fail(path, "stat", errno);
     return FileKind::kMissing;
   }

@@ -5,6 +5,7 @@
 
 #include "checkpoint/agreement.h"
 #include "checkpoint/error.h"
+#include "checkpoint/verify.h"
 
 namespace penstock::checkpoint {
 namespace {
@@ -48,12 +49,29 @@ void make_room(FileSystem& file_system, const Places& places) {
   file_system.rename(places.complete, places.old);
 }
 
+// Directories with a manifest, under names that are not for what is unfinished or replaced.
+std::vector<std::string> tags_in(FileSystem& file_system, const fs::path& directory) {
+  std::vector<std::string> tags;
+  if (file_system.kind(directory) != FileKind::kDirectory) return tags;
+  for (const std::string& name : file_system.list(directory)) {
+    if (name.ends_with(kTemporarySuffix) || name.ends_with(kOldSuffix)) continue;
+    if (has_manifest(file_system, directory / name)) tags.push_back(name);
+  }
+  return tags;
+}
+
 // The tags that retention removes.
-std::vector<std::string> tags_beyond(FileSystem& file_system, const Places& places, int keep_last) {
+std::vector<std::string> tags_beyond(FileSystem& file_system, const Places& places, int keep_last,
+                                     std::vector<std::string>& warnings) {
   std::vector<std::pair<std::int64_t, std::string>> by_age;
-  for (const std::string& tag : complete_tags(file_system, places.directory)) {
-    const fs::path path = places.directory / tag / kManifestFile;
-    by_age.emplace_back(parse_manifest(path.string(), read_text(file_system, path)).saved_at, tag);
+  for (const std::string& tag : tags_in(file_system, places.directory)) {
+    Manifest manifest;
+    if (const auto fault = incomplete(file_system, places.directory / tag, manifest)) {
+      warnings.push_back(*fault + "; keep_last does not count " + tag +
+                         ", which is not removed either");
+    } else {
+      by_age.emplace_back(manifest.saved_at, tag);
+    }
   }
   std::sort(by_age.rbegin(), by_age.rend());  // newest first
   std::string latest;
@@ -115,7 +133,7 @@ std::vector<std::string> remove_replaced(FileSystem& file_system, const Places& 
   attempt([&] { file_system.remove_all(places.old); });
   if (keep_last == 0) return warnings;
   std::vector<std::string> tags;
-  attempt([&] { tags = tags_beyond(file_system, places, keep_last); });
+  attempt([&] { tags = tags_beyond(file_system, places, keep_last, warnings); });
   for (const std::string& tag : tags) {
     attempt([&] { remove_tag(file_system, Places(places.directory, tag)); });
   }
@@ -132,13 +150,21 @@ std::string read_latest(FileSystem& file_system, const fs::path& directory) {
   return tag;
 }
 
+std::optional<std::string> incomplete(FileSystem& file_system, const fs::path& directory,
+                                      Manifest& manifest) {
+  return failure_of([&] {
+    const fs::path path = directory / kManifestFile;
+    manifest = parse_manifest(path.string(), read_text(file_system, path));
+    require_none(faults_of_sizes(file_system, directory, manifest));
+  });
+}
+
 std::vector<std::string> complete_tags(FileSystem& file_system, const fs::path& directory) {
-  std::vector<std::string> tags;
-  if (file_system.kind(directory) != FileKind::kDirectory) return tags;
-  for (const std::string& name : file_system.list(directory)) {
-    if (name.ends_with(kTemporarySuffix) || name.ends_with(kOldSuffix)) continue;
-    if (has_manifest(file_system, directory / name)) tags.push_back(name);
-  }
+  std::vector<std::string> tags = tags_in(file_system, directory);
+  Manifest unused;
+  std::erase_if(tags, [&](const std::string& tag) {
+    return incomplete(file_system, directory / tag, unused).has_value();
+  });
   return tags;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,18 @@ void publish(FileSystem& file_system, const Places& places, const Manifest& mani
 void point_latest(FileSystem& file_system, const Places& places);
 
 // Removes what the new checkpoint replaces: `old`, and with keep_last > 0 the oldest complete tags
-// beyond that many, but never the new one or what `latest` names. Returns what could not be done.
+// beyond that many, but never the new one or what `latest` names. Returns what could not be done,
+// and which tags are not complete: those are neither counted nor removed.
 std::vector<std::string> remove_replaced(FileSystem& file_system, const Places& places,
                                          int keep_last);
 
 // What `latest` says. Throws FileError when it is missing or empty.
 std::string read_latest(FileSystem& file_system, const std::filesystem::path& directory);
+
+// Why a directory is not a complete checkpoint: its manifest cannot be read, or a file of it is
+// missing or of another size. Nothing when it is complete; then `manifest` is filled in.
+std::optional<std::string> incomplete(FileSystem& file_system,
+                                      const std::filesystem::path& directory, Manifest& manifest);
 
 // The complete tags of a directory, sorted by name; empty when there is no such directory.
 std::vector<std::string> complete_tags(FileSystem& file_system,

@@ -53,8 +53,10 @@ fs::path find_complete(FileSystem& file_system, const Places& places) {
   if (file_system.kind(path) != FileKind::kMissing) {
     std::string missing;
     for (const std::string_view file : {kManifestFile, kEngineFile}) {
-      if (file_system.kind(path / file) == FileKind::kFile) continue;
+      const FileKind kind = file_system.kind(path / file);
+      if (kind == FileKind::kFile) continue;
       missing += (missing.empty() ? "" : ", ") + std::string(file);
+      if (kind != FileKind::kMissing) missing += ", which " + std::string(name_of(kind));
     }
     if (missing.empty()) return path;
     throw FileError("[" + path.string() + "] is incomplete: missing " + missing +
@@ -179,7 +181,10 @@ std::vector<StoredPiece> Reader::pieces(std::string_view name) const {
   return pieces;
 }
 
-std::vector<std::string> Reader::faults() const {
+std::vector<std::string> Reader::faults(Check check) const {
+  if (check == Check::kSizes) {
+    return faults_of_sizes(state_->file_system, state_->path, state_->manifest);
+  }
   return faults_of_files(state_->file_system, state_->path, state_->manifest,
                          share_of_files(state_->manifest, 0, 1));
 }

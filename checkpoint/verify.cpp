@@ -102,9 +102,8 @@ class FileCheck {
   std::optional<std::string> fault(const std::string& name) {
     const fs::path path = directory_ / name;
     const auto says = [&](const std::string& what) { return "[" + path.string() + "] " + what; };
-    if (file_system_.kind(path) != FileKind::kFile) {
-      return says("is missing; " + names_in(name));
-    }
+    const FileKind kind = file_system_.kind(path);
+    if (kind != FileKind::kFile) return says(std::string(name_of(kind)) + "; " + names_in(name));
     const FileFacts& facts = manifest_.files.find(name)->second;
     const std::unique_ptr<FileReader> file = file_system_.open(path);
     const std::uint64_t size = file->size();
@@ -135,6 +134,13 @@ class FileCheck {
     return names.empty() ? "it holds no tensors" : "it holds tensors " + quoted_list(names);
   }
 
+  // An error of the file, which is named already.
+  static std::string without_path(std::string error, const fs::path& path) {
+    const std::string named = "[" + path.string() + "] ";
+    if (error.starts_with(named)) error.erase(0, named.size());
+    return error;
+  }
+
   // Which tensor is at fault; empty when none is.
   std::string tensor_fault(const fs::path& path, const Contents& expected, bool same) {
     try {
@@ -145,7 +151,7 @@ class FileCheck {
       return changed.empty() ? "the header was changed"
                              : "the data of " + quoted_list(changed) + " were changed";
     } catch (const FileError& error) {
-      return std::string("it cannot be read: ") + error.what();
+      return "it cannot be read: " + without_path(error.what(), path);
     }
   }
 
@@ -185,9 +191,29 @@ std::vector<std::string> faults_of_files(FileSystem& file_system, const fs::path
   return faults;
 }
 
-void verify_files(FileSystem& file_system, const fs::path& directory, const Manifest& manifest,
-                  const std::vector<std::string>& files) {
-  const std::vector<std::string> faults = faults_of_files(file_system, directory, manifest, files);
+std::vector<std::string> faults_of_sizes(FileSystem& file_system, const fs::path& directory,
+                                         const Manifest& manifest) {
+  std::vector<std::string> faults;
+  const auto add = [&](std::string_view name, const std::string& what) {
+    faults.push_back("[" + (directory / name).string() + "] " + what);
+  };
+  if (!manifest.files.contains(kEngineFile)) {
+    add(kManifestFile, "does not list " + std::string(kEngineFile));
+  }
+  for (const auto& [name, facts] : manifest.files) {
+    const FileKind kind = file_system.kind(directory / name);
+    if (kind != FileKind::kFile) {
+      add(name, std::string(name_of(kind)));
+      continue;
+    }
+    const std::uint64_t size = file_system.open(directory / name)->size();
+    if (size == facts.bytes) continue;
+    add(name, "has " + std::to_string(size) + " bytes; expected " + std::to_string(facts.bytes));
+  }
+  return faults;
+}
+
+void require_none(const std::vector<std::string>& faults) {
   if (faults.empty()) return;
   std::string text;
   for (std::size_t i = 0; i < std::min(faults.size(), kMostFaultsShown); ++i) {
@@ -197,6 +223,11 @@ void verify_files(FileSystem& file_system, const fs::path& directory, const Mani
     text += "; and " + std::to_string(faults.size() - kMostFaultsShown) + " more files";
   }
   throw FileError(text);
+}
+
+void verify_files(FileSystem& file_system, const fs::path& directory, const Manifest& manifest,
+                  const std::vector<std::string>& files) {
+  require_none(faults_of_files(file_system, directory, manifest, files));
 }
 
 }  // namespace penstock::checkpoint

@@ -65,6 +65,7 @@ std::vector<SafetensorsFile> open_files(FileSystem& file_system, const fs::path&
                       std::string(kSingleWeightsFile));
     }
     case FileKind::kFile:
+    case FileKind::kOther:  // is refused when it is opened
       return one(path);
     case FileKind::kDirectory:
       break;

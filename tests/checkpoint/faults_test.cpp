@@ -115,7 +115,7 @@ TEST_F(Faults, AFileWasCut) {
 TEST_F(Faults, AFileBecameADirectory) {
   files_.remove_all(kDirectory + kLayer1);
   files_.make_directory(kDirectory + kLayer1);
-  expect_error({kLayer1 + "] is missing"});
+  expect_error({kLayer1 + "] is a directory; it holds tensors \"1.bias\", \"1.weight\""});
 }
 
 TEST_F(Faults, ADataByteWasChanged) {

@@ -111,15 +111,34 @@ TEST_F(PenstockCkpt, ListsWhatIsNotComplete) {
   fs::create_directory(folder_ / "notes");
   fs::rename(folder_ / "early", folder_ / "early.old");
   expect_says(run("list " + dir()), 0,
-              {"early.old  -", "was being replaced", "later.tmp  -", "unfinished"});
+              {"early.old  5     40", "was being replaced", "later.tmp  -", "unfinished"});
   EXPECT_EQ(run("list " + dir()).out.find("notes"), std::string::npos);
   fs::remove(folder_ / "late/manifest.json");
-  expect_says(run("list " + dir()), 1,
-              {"late       -", "damaged: [", "late] is incomplete: missing manifest.json",
-               "nothing loads without a tag: "});
+  expect_says(
+      run("list " + dir()), 1,
+      {"late       -", "late is damaged:\n  [", "late] is incomplete: missing manifest.json",
+       "nothing loads without a tag: `latest` names late, which is damaged"});
   const json out = json::parse(run("list --json " + dir()).out);
   EXPECT_EQ(out["tags"].size(), 3u);
   EXPECT_TRUE(out.contains("latest_fault"));
+}
+
+TEST_F(PenstockCkpt, ListsWhichFilesAreMissingOrOfAnotherSize) {
+  const fs::path gone = folder_ / "early/layer_01-model_00-model_states.safetensors";
+  const fs::path longer = folder_ / "early/layer_00-model_00-model_states.safetensors";
+  const std::uintmax_t size = fs::file_size(longer);
+  fs::remove(gone);
+  std::ofstream(longer, std::ios::app) << 'x';
+  const std::string sizes = std::to_string(size + 1) + " bytes; expected " + std::to_string(size);
+  expect_says(run("list " + dir()), 1,
+              {"early  5     40",
+               "early is damaged:\n  [" + longer.string() + "] has " + sizes + "\n  [" +
+                   gone.string() + "] is missing\n",
+               "late   10    80"});
+  const json out = json::parse(run("list --json " + dir()).out);
+  EXPECT_EQ(out["tags"][0]["state"], "damaged");
+  EXPECT_EQ(out["tags"][0]["faults"].size(), 2u);
+  EXPECT_FALSE(out.contains("latest_fault"));
 }
 
 // --- show

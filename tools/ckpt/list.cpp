@@ -40,6 +40,11 @@ const char* name_of(TagState state) {
   return "?";
 }
 
+// Whether its manifest and engine.json could be.
+bool was_read(const TagSummary& tag) {
+  return tag.saved_at > 0;
+}
+
 // What to say of a tag beside its numbers.
 std::string note(const TagSummary& tag, const std::string& latest) {
   switch (tag.state) {
@@ -58,14 +63,16 @@ std::string note(const TagSummary& tag, const std::string& latest) {
 void print(const checkpoint::DirectorySummary& summary) {
   std::vector<std::vector<std::string>> rows = {{"tag", "step", "samples", "size", "saved (UTC)"}};
   for (const TagSummary& tag : summary.tags) {
-    const bool complete = tag.state == TagState::kComplete;
     rows.push_back({tag.name, shown(counter(tag, "global_steps")),
-                    shown(counter(tag, "global_samples")), complete ? human_bytes(tag.bytes) : "-",
-                    complete ? utc(tag.saved_at) : "-", note(tag, summary.latest)});
+                    shown(counter(tag, "global_samples")),
+                    was_read(tag) ? human_bytes(tag.bytes) : "-",
+                    was_read(tag) ? utc(tag.saved_at) : "-", note(tag, summary.latest)});
   }
   std::cout << columns(rows);
   for (const TagSummary& tag : summary.tags) {
-    if (!tag.fault.empty()) std::cout << "\ndamaged: " << tag.fault << '\n';
+    if (tag.faults.empty()) continue;
+    std::cout << "\n" << tag.name << " is damaged:\n";
+    for (const std::string& fault : tag.faults) std::cout << "  " << fault << '\n';
   }
   if (!summary.latest_fault.empty()) {
     std::cout << "\nnothing loads without a tag: " << summary.latest_fault << '\n';
@@ -76,13 +83,13 @@ void print_json(const checkpoint::DirectorySummary& summary) {
   ordered_json tags = ordered_json::array();
   for (const TagSummary& tag : summary.tags) {
     ordered_json row = {{"tag", tag.name}, {"state", name_of(tag.state)}};
-    if (tag.state == TagState::kComplete) {
+    if (was_read(tag)) {
       row["step"] = counter(tag, "global_steps");
       row["samples"] = counter(tag, "global_samples");
       row["bytes"] = tag.bytes;
       row["saved_at"] = tag.saved_at;
     }
-    if (!tag.fault.empty()) row["fault"] = tag.fault;
+    if (!tag.faults.empty()) row["faults"] = tag.faults;
     tags.push_back(std::move(row));
   }
   ordered_json out = {{"latest", summary.latest}, {"tags", std::move(tags)}};
@@ -95,8 +102,8 @@ void print_json(const checkpoint::DirectorySummary& summary) {
 int list(const Words& words) {
   Arguments arguments("list DIR [--json]",
                       "The checkpoints in a directory, oldest first. Manifests are checked, data "
-                      "files are not\n(verify does that). Ends with status 1 if one is damaged, "
-                      "or nothing loads without a tag.");
+                      "files by their sizes\n(verify reads them). Ends with status 1 if a file is "
+                      "missing or was changed, or nothing loads\nwithout a tag.");
   arguments.word("dir", "the directory that was given to the save");
   arguments.options().add_options()("json", "print JSON");
   if (!arguments.parse(words)) return kGood;
@@ -106,8 +113,8 @@ int list(const Words& words) {
   } else {
     print(summary);
   }
-  const bool damaged = std::ranges::any_of(
-      summary.tags, [](const TagSummary& tag) { return tag.state == TagState::kDamaged; });
+  const bool damaged =
+      std::ranges::any_of(summary.tags, [](const TagSummary& tag) { return !tag.faults.empty(); });
   return damaged || !summary.latest_fault.empty() ? kBad : kGood;
 }
 
