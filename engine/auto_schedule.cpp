@@ -2,14 +2,13 @@
 
 #include <cmath>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "engine/config_error.h"
+#include "engine/config_file.h"
 #include "schedule/csv.h"
 #include "schedule/io/costs_json.h"
 #include "schedule/search.h"
@@ -76,12 +75,8 @@ schedule::Costs rounded(schedule::Costs costs) {
 }
 
 FoundSchedule search_with_file(const PipelineConfig& pipeline, int micro_batches) {
-  std::ifstream file(pipeline.cost_file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) {
-    throw ConfigError("pipeline.cost_file: the file \"" + pipeline.cost_file +
-                      "\" cannot be read; expected costs as JSON, such as costs.json of a run");
-  }
+  const std::string text = read_config_file(
+      pipeline.cost_file, "pipeline.cost_file: ", "costs as JSON, such as costs.json of a run");
   return search(pipeline, auto_map(pipeline), micro_batches,
                 schedule::costs_from_json(text, pipeline.cost_file));
 }

@@ -1,12 +1,7 @@
 #include "engine/config.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
-#include <system_error>
-
 #include "engine/config_bind.h"
+#include "engine/config_file.h"
 #include "engine/config_override.h"
 #include "engine/config_validate.h"
 #include "engine/json_parse.h"
@@ -57,16 +52,7 @@ Config parse_config(std::string_view json_text, std::string_view origin,
 }
 
 Config load_config_file(const std::filesystem::path& path, std::span<const std::string> overrides) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    throw ConfigError("[config] " + path.string() + ": a folder; expected a JSON file");
-  }
-  std::ifstream file(path, std::ios::binary);
-  const std::string reason = std::strerror(errno);
-  if (!file) throw ConfigError("[config] " + path.string() + ": cannot open the file: " + reason);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) throw ConfigError("[config] " + path.string() + ": cannot read the file");
-  return parse_config(text, path.string(), overrides);
+  return parse_config(read_config_file(path, "[config] ", "a JSON file"), path.string(), overrides);
 }
 
 }  // namespace penstock::engine

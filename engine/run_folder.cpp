@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::string_view kLockFile = "run.lock";
 constexpr std::string_view kLossFile = "losses.csv";
+constexpr std::string_view kEndedLossFile = "losses.ended.csv";
 constexpr std::string_view kLossHeader = "step,samples,loss,lr,grad_norm,skipped";
 
 [[noreturn]] void fail(const std::filesystem::path& file, std::string_view what) {
@@ -64,6 +65,7 @@ void RunFolder::lock() {
   lock_ = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0) fail(file, "opened");
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) {
+    alone_ = true;
     const std::string holder = this_process() + "\n";
     // What cannot be told is only missing from another run's error.
     std::ofstream(file, std::ios::trunc) << holder;
@@ -81,6 +83,14 @@ void RunFolder::lock() {
 
 bool RunFolder::used() const {
   return std::filesystem::exists(folder_ / kLossFile);
+}
+
+std::filesystem::path RunFolder::set_losses_aside() const {
+  const std::filesystem::path file = folder_ / kLossFile, aside = folder_ / kEndedLossFile;
+  std::error_code error;
+  std::filesystem::rename(file, aside, error);
+  if (error) fail(file, "renamed");
+  return aside;
 }
 
 void RunFolder::begin_losses(std::int64_t resume_step) {

@@ -21,8 +21,12 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return folder_; }
+  // Whether other runs are kept out; not so on a file system without locks.
+  bool alone() const { return alone_; }
   // Whether an earlier run has left its losses.
   bool used() const;
+  // Gives those another name, which is returned.
+  std::filesystem::path set_losses_aside() const;
   // Begins losses.csv anew when resume_step is 0; else keeps its lines up to that step, so that a
   // resumed run continues the series where its checkpoint was. To be called before append().
   void begin_losses(std::int64_t resume_step);
@@ -35,6 +39,7 @@ class RunFolder {
   void lock();
 
   std::filesystem::path folder_;
+  bool alone_ = false;
   int lock_ = -1;  // descriptor of the locked file; the system unlocks it when it is closed
   std::ofstream losses_;
 };

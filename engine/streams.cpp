@@ -1,8 +1,6 @@
 #include "engine/streams.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +8,7 @@
 
 #include "engine/auto_schedule.h"
 #include "engine/config_error.h"
+#include "engine/config_file.h"
 #include "engine/hash.h"
 #include "schedule/csv.h"
 #include "schedule/lowering.h"
@@ -107,14 +106,6 @@ std::vector<std::unique_ptr<Schedule>> make_own(const ScheduleFactory& own, Sche
   return pipe;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file) return text;
-  throw ConfigError("pipeline.schedule: the file \"" + path +
-                    "\" cannot be read; expected a table in PyTorch's CSV form");
-}
-
 // The streams of a table, which must be one for the ranks and micro batches of the run. `path` says
 // where it is from.
 std::vector<std::unique_ptr<Schedule>> lower_table(const PipelineConfig& pipeline,
@@ -149,7 +140,9 @@ TrainStream make_train_stream(const PipelineConfig& pipeline, const ScheduleFact
   args.rank = rank;
   if (own) return verified(make_own(own, args), rank);
   if (const std::string path = table_path(pipeline); !path.empty()) {
-    return verified(lower_table(pipeline, read_file(path), path, args), rank);
+    const std::string text =
+        read_config_file(path, "pipeline.schedule: ", "a table in PyTorch's CSV form");
+    return verified(lower_table(pipeline, text, path, args), rank);
   }
   std::string_view name = pipeline.schedule;
   if (is_auto(pipeline)) {

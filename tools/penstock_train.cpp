@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
-#include <stdexcept>
 #include <string>
 
 #include <boost/program_options/errors.hpp>
@@ -15,6 +14,7 @@
 #include "tools/train/options.h"
 #include "tools/train/plan.h"
 #include "tools/train/session.h"
+#include "tools/train/usage_error.h"
 
 namespace {
 
@@ -22,6 +22,9 @@ using namespace penstock;
 
 constexpr int kUsage = 2;
 constexpr int kFailure = 1;
+
+// With more threads than this a process does little but change between them.
+constexpr int kMostLocalRanks = 1024;
 
 // Ranks that the MPI launcher started, as Open MPI, PMI and Slurm say it; 1 when none of them does.
 int launched_ranks() {
@@ -35,7 +38,7 @@ bool use_mpi(const engine::Config& config) {
   switch (config.communication.backend) {
     case engine::CommunicationBackend::kLocal:
       if (comm::launched_by_mpi() && launched_ranks() > 1) {
-        throw std::invalid_argument(
+        throw tools::UsageError(
             "communication.backend is \"local\", but the launcher started " +
             std::to_string(launched_ranks()) +
             " processes, which would all train the same run; expected \"mpi\" or one process");
@@ -49,12 +52,29 @@ bool use_mpi(const engine::Config& config) {
   return false;
 }
 
+// Ranks as threads of this process.
+int local_ranks(const tools::TrainOptions& options, const engine::Config& config) {
+  const int ranks = options.ranks.value_or(tools::least_ranks(config));
+  if (ranks <= kMostLocalRanks) return ranks;
+  throw tools::UsageError(
+      std::to_string(ranks) + " ranks (" +
+      (options.ranks ? "--ranks" : "pipeline.stages x tensor_parallel.size") +
+      ") would be as many threads of one process; expected at most " +
+      std::to_string(kMostLocalRanks) +
+      "; start them as processes, by mpirun, or see what they would need, by --plan");
+}
+
+bool is_usage_error(const std::exception& error) {
+  return dynamic_cast<const tools::UsageError*>(&error) != nullptr ||
+         dynamic_cast<const boost::program_options::error*>(&error) != nullptr;
+}
+
 // Under mpirun each process is a rank. When one fails, the job ends: the others may be waiting for
 // it in places that only the launcher can reach.
 int run_under_mpi(const tools::TrainOptions& options, const engine::Config& config,
                   tensor::Log& log) {
   if (options.ranks) {
-    throw std::invalid_argument(
+    throw tools::UsageError(
         "--ranks is for one process; under an MPI launcher it says how many (to run "
         "ranks as threads all the same, --set communication.backend=local)");
   }
@@ -69,8 +89,9 @@ int run_under_mpi(const tools::TrainOptions& options, const engine::Config& conf
     std::cerr << "penstock-train on rank " + std::to_string(world->rank()) + ": " + error.what() +
                      '\n'
               << std::flush;
-    world->kill_job(kFailure);
-    return kFailure;  // not reached
+    const int status = is_usage_error(error) ? kUsage : kFailure;
+    world->kill_job(status);
+    return status;  // not reached
   }
 }
 
@@ -80,7 +101,7 @@ int run(int argc, char** argv) {
   const engine::Config config = engine::load_config_file(options->config, options->overrides);
   if (options->plan) {
     if (comm::launched_by_mpi() && launched_ranks() > 1) {
-      throw std::invalid_argument(
+      throw tools::UsageError(
           "--plan is for one process, whatever the grid; the launcher "
           "started " +
           std::to_string(launched_ranks()));
@@ -91,7 +112,7 @@ int run(int argc, char** argv) {
   const std::unique_ptr<tensor::Log> console = tools::make_console_log(options->verbose);
   tensor::LogFilter log(*console, options->log);
   if (use_mpi(config)) return run_under_mpi(*options, config, log);
-  comm::run_local(options->ranks.value_or(tools::least_ranks(config)),
+  comm::run_local(local_ranks(*options, config),
                   {.timeout_seconds = config.communication.timeout_seconds},
                   [&](comm::World& world) { tools::train(world, *options, config, log); });
   return 0;
@@ -102,14 +123,10 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return run(argc, argv);
-  } catch (const boost::program_options::error& error) {
-    std::cerr << "penstock-train: " << error.what() << "; see penstock-train --help\n";
-    return kUsage;
-  } catch (const std::invalid_argument& error) {
-    std::cerr << "penstock-train: " << error.what() << "; see penstock-train --help\n";
-    return kUsage;
   } catch (const std::exception& error) {
-    std::cerr << "penstock-train: " << error.what() << '\n';
-    return kFailure;
+    const bool usage = is_usage_error(error);
+    std::cerr << "penstock-train: " << error.what()
+              << (usage ? "; see penstock-train --help\n" : "\n");
+    return usage ? kUsage : kFailure;
   }
 }

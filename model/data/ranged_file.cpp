@@ -26,7 +26,9 @@ std::string text_of(int error) {
 }  // namespace
 
 RangedFile::RangedFile(std::filesystem::path path)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    // Opening a pipe would wait for its other end; to a regular file it makes no difference.
+    : path_(std::move(path)),
+      descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (descriptor_ < 0) throw_unreadable(path_, text_of(errno));
   struct stat facts {};
   const bool known = ::fstat(descriptor_, &facts) == 0;

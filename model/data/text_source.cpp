@@ -36,6 +36,9 @@ std::vector<std::uint8_t> read_file(const std::filesystem::path& path) {
   const auto kind = std::filesystem::status(path, error).type();
   if (kind == std::filesystem::file_type::not_found) throw_unreadable(path, "no such file");
   if (kind == std::filesystem::file_type::directory) throw_unreadable(path, "it is a directory");
+  if (kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::unknown) {
+    throw_unreadable(path, "it is not a regular file");  // a pipe would be waited for
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) throw_unreadable(path, "it cannot be opened; check its permissions");
   std::vector<std::uint8_t> bytes;

@@ -119,8 +119,11 @@ TEST(ConfigFaults, FileFaultsNameThePath) {
   const auto empty = write("empty.json", "");
   EXPECT_HAS(load_error(empty), empty.string() + ", line 1: the text is empty");
   EXPECT_HAS(load_error(folder / "missing.json"),
-             (folder / "missing.json").string() + ": cannot open the file: No such file");
-  EXPECT_HAS(load_error(folder), ": a folder; expected a JSON file");
+             "[" + (folder / "missing.json").string() + "] cannot open: No such file");
+  EXPECT_HAS(load_error(folder), "] is a directory; expected a file; expected a JSON file");
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_HAS(load_error(pipe), "[" + pipe.string() + "] is neither a file nor a directory");
   EXPECT_EQ(load_config_file(write("good.json", "{\"seed\": 5}")).seed, 5u);
   std::filesystem::remove_all(folder);
 }

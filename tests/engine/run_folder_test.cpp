@@ -47,6 +47,18 @@ TEST(RunFolder, KeepsTheLossesUpToTheStepThatIsResumed) {
             std::string(kHeader) + "1,8,1.5,0.5,2,0\n2,16,1.5,0.5,2,0\n3,24,1.25,0.5,2,0\n");
 }
 
+TEST(RunFolder, SetsLossesAside) {
+  const TemporaryFolder folder;
+  RunFolder run(folder.path());
+  EXPECT_TRUE(run.alone());
+  run.begin_losses(0);
+  run.append(step(1, 1.5F), 8);
+  const std::string losses = text_of(folder / "losses.csv");
+  EXPECT_EQ(run.set_losses_aside(), folder / "losses.ended.csv");
+  EXPECT_FALSE(run.used());
+  EXPECT_EQ(text_of(folder / "losses.ended.csv"), losses);
+}
+
 TEST(RunFolder, IsOneRunsAtATime) {
   const TemporaryFolder folder;
   {

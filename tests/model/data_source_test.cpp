@@ -4,9 +4,11 @@
 #include <string>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/data/in_memory_source.h"
+#include "model/data/ranged_file.h"
 #include "model/data/repeating_source.h"
 #include "model/data/text_source.h"
 #include "tensor/context.h"
@@ -176,6 +178,12 @@ TEST(ReadFile, ReadsBytesAndNamesThePathThatItCannot) {
   const auto missing = folder / "missing";
   EXPECT_EQ(message<tensor::InvalidArgument>([&] { read_file(missing); }),
             "[text] cannot read " + missing.string() + ": no such file");
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { read_file(pipe); }),
+            "[text] cannot read " + pipe.string() + ": it is not a regular file");
+  EXPECT_EQ(message<tensor::InvalidArgument>([&] { RangedFile{pipe}; }),
+            "[data] cannot read " + pipe.string() + ": it is not a regular file");
   std::filesystem::remove_all(folder);
 }
 

@@ -110,7 +110,9 @@ TEST_F(PenstockTrain, WritesTheLinesOfTheWantedStagesAlone) {
   EXPECT_FALSE(contains(second.err, "step 2: loss ")) << second.err;
   EXPECT_TRUE(contains(second.err, "rank 1: time (ms)")) << second.err;
   EXPECT_TRUE(contains(second.err, "checkpoint saved")) << "is of no stage: " << second.err;
-  const ToolResult none = train(breakdowns + "--log-replicas 1 --run " + in("none"));
+  const ToolResult first = train(breakdowns + "--ranks 4 --log-replicas 0 --run " + in("first"));
+  EXPECT_TRUE(contains(first.err, "time (ms)")) << first.err;
+  const ToolResult none = train(breakdowns + "--ranks 4 --log-replicas 1 --run " + in("none"));
   EXPECT_FALSE(contains(none.err, "time (ms)")) << none.err;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "model/data/text_source.h"
 #include "model/data/token_source.h"
 #include "tensor/error.h"
+#include "tools/train/usage_error.h"
 
 namespace penstock::tools {
 
@@ -125,7 +125,7 @@ std::unique_ptr<model::DataSource> open_images(const DataChoice& data,
 DataFormat data_format(const std::string& word) {
   const auto* found = std::ranges::find(kFormats, word, &FormatName::word);
   if (found != std::end(kFormats)) return found->format;
-  throw std::invalid_argument(
+  throw UsageError(
       "--data-format expects auto, text, nanogpt, llm.c, cifar10 or mnist, "
       "got \"" +
       word + "\"");

@@ -14,7 +14,7 @@ namespace penstock::tools {
 
 enum class DataFormat : std::uint8_t { kAuto, kText, kNanoGpt, kLlmC, kCifar10, kMnist };
 
-// auto, text, nanogpt, llm.c, cifar10 or mnist. Throws std::invalid_argument for another word.
+// auto, text, nanogpt, llm.c, cifar10 or mnist. Throws UsageError for another word.
 DataFormat data_format(const std::string& word);
 
 struct DataChoice {

@@ -1,14 +1,13 @@
 #include "tools/train/model_choice.h"
 
 #include <cstring>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/error.h"
+#include "checkpoint/file_system.h"
 #include "checkpoint/weights.h"
 #include "engine/shards.h"
 #include "model/zoo/gpt2_names.h"
@@ -24,14 +23,12 @@ constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 std::string read_text(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    throw tensor::InvalidArgument("[model] " + path.string() +
-                                  " cannot be opened; expected a folder with config.json");
+  try {
+    return checkpoint::read_text(checkpoint::posix_file_system(), path);
+  } catch (const checkpoint::FileError& error) {
+    throw tensor::InvalidArgument(std::string("[model] ") + error.what() +
+                                  "; expected a folder with config.json");
   }
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
 }
 
 ModelChoice from_folder(const std::filesystem::path& folder, const std::string& changes) {
@@ -172,8 +169,25 @@ void check_exportable(const ModelChoice& choice) {
   if (is_language_model(choice.config)) return;
   throw tensor::InvalidArgument(
       "[model] --export writes Hugging Face's files, which gpt2 and llama models have; the weights "
-      "of "
-      "this one are in its checkpoints");
+      "of this one are in its checkpoints");
+}
+
+void prepare_export(const std::filesystem::path& folder) {
+  checkpoint::FileSystem& files = checkpoint::posix_file_system();
+  try {
+    checkpoint::make_directories(files, folder);
+    for (const char* name : {kWeightsFile, kConfigFile}) {
+      const checkpoint::FileKind kind = files.kind(folder / name);
+      if (kind == checkpoint::FileKind::kMissing || kind == checkpoint::FileKind::kFile) continue;
+      throw checkpoint::FileError("[" + (folder / name).string() + "] " +
+                                  std::string(name_of(kind)) + "; expected a file, or none");
+    }
+    const std::filesystem::path trial = folder / (std::string(kConfigFile) + ".tmp");
+    checkpoint::write_text(files, trial, "");
+    files.remove_all(trial);
+  } catch (const checkpoint::FileError& error) {
+    throw checkpoint::FileError(std::string("[train] --export: ") + error.what());
+  }
 }
 
 void export_weights(comm::World& world, const std::filesystem::path& checkpoints,
@@ -189,13 +203,9 @@ void export_weights(comm::World& world, const std::filesystem::path& checkpoints
     reader.read(name.logical, data);
     tensors.emplace_back(name.hugging_face, data);
   }
-  checkpoint::save_weights(folder, tensors);
-  std::ofstream out(folder / kConfigFile);
-  out << config_text(choice.config) << '\n';
-  if (!out.flush()) {
-    throw checkpoint::FileError("[model] " + (folder / kConfigFile).string() +
-                                " cannot be written");
-  }
+  checkpoint::save_weights(folder / kWeightsFile, tensors);
+  checkpoint::write_text(checkpoint::posix_file_system(), folder / kConfigFile,
+                         config_text(choice.config) + "\n");
 }
 
 }  // namespace penstock::tools

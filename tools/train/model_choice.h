@@ -32,6 +32,10 @@ void import_weights(engine::Engine& engine, const ModelChoice& choice);
 // Throws InvalidArgument for a model that has no files of others to be written as.
 void check_exportable(const ModelChoice& choice);
 
+// Makes the folder for that, so that a place that cannot be written is known before the training.
+// Throws FileError.
+void prepare_export(const std::filesystem::path& folder);
+
 // Writes model.safetensors and config.json of a language model, on rank 0, from the checkpoint with
 // this tag (none: the latest) among `checkpoints`. Collective.
 void export_weights(comm::World& world, const std::filesystem::path& checkpoints,

@@ -1,9 +1,10 @@
 #include "tools/train/options.h"
 
 #include <iostream>
-#include <stdexcept>
 
 #include <boost/program_options.hpp>
+
+#include "tools/train/usage_error.h"
 
 namespace penstock::tools {
 
@@ -21,6 +22,9 @@ constexpr const char* kIntroduction =
 
 The grid is pipeline.stages ranks along the pipe and tensor_parallel.size ranks for each layer; the
 other ranks are replicas. The keys of the configuration are described in docs/config.md.
+
+Exit status: 0; 2 if the command line is wrong; 1 for all else: the configuration, the model, files,
+a rank that failed.
 )";
 
 po::options_description describe(TrainOptions& options) {
@@ -53,6 +57,8 @@ po::options_description describe(TrainOptions& options) {
       "by --resume");
   add("resume", po::value<std::string>()->value_name("TAG")->implicit_value(""),
       "go on from a checkpoint of the run folder (default: the latest), on any grid");
+  add("fresh-optimizer", po::bool_switch(&options.fresh_optimizer),
+      "with --resume: all but the optimizer's states, which begin anew");
   add("save-every", po::value(&options.save_every)->value_name("N")->default_value(0),
       "save a checkpoint every N steps; one is always saved after the last");
   add("eval-data", po::value(&options.eval_data.files)->value_name("FILE")->multitoken(),
@@ -77,7 +83,7 @@ po::options_description describe(TrainOptions& options) {
 }
 
 void require(bool fine, const char* what) {
-  if (!fine) throw std::invalid_argument(what);
+  if (!fine) throw UsageError(what);
 }
 
 }  // namespace
@@ -99,6 +105,8 @@ std::optional<TrainOptions> parse_command_line(int argc, const char* const* argv
   require(!options.run.empty(), "--run needs a folder");
   require(options.steps >= 1, "--steps must be at least 1");
   require(!options.ranks || *options.ranks >= 1, "--ranks must be at least 1");
+  require(options.resume || !options.fresh_optimizer,
+          "--fresh-optimizer is for --resume; a new run's optimizer is fresh");
   require(options.save_every >= 0, "--save-every must not be negative");
   require(options.eval_every >= 0, "--eval-every must not be negative");
   require(options.eval_every == 0 || !options.eval_data.files.empty(),

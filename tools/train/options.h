@@ -22,6 +22,7 @@ struct TrainOptions {
   std::int64_t steps = 100;
   std::string run = "run";             // folder
   std::optional<std::string> resume;   // tag; empty: the latest
+  bool fresh_optimizer = false;        // resume without the optimizer's states
   std::vector<std::string> overrides;  // path=value
   std::int64_t save_every = 0;         // steps; 0: only after the last
   std::int64_t trace_step = 0;         // 0: the last step
@@ -31,8 +32,8 @@ struct TrainOptions {
   tensor::LogFilter::Wanted log;  // of which stages and replicas; empty: of all
 };
 
-// Throws boost::program_options::error or std::invalid_argument for a wrong command line. Returns
-// nothing after printing help.
+// Throws boost::program_options::error or UsageError for a wrong command line. Returns nothing
+// after printing help.
 std::optional<TrainOptions> parse_command_line(int argc, const char* const* argv);
 
 }  // namespace penstock::tools

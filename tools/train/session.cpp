@@ -1,5 +1,6 @@
 #include "tools/train/session.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -7,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/debris.h"
+#include "checkpoint/inspect.h"
 #include "engine/engine.h"
 #include "engine/run_folder.h"
 #include "engine/trace.h"
@@ -15,6 +18,7 @@
 #include "tools/train/data_choice.h"
 #include "tools/train/model_choice.h"
 #include "tools/train/run_record.h"
+#include "tools/train/usage_error.h"
 
 namespace penstock::tools {
 
@@ -47,7 +51,11 @@ class Session {
         engine_(world, model_.module, config, endless(options.data, model_.config, config.seed),
                 {.log = &log, .total_steps = options.steps}) {
     engine_.measure_memory();  // for the report at the end
-    if (!options.export_weights.empty()) check_exportable(model_);
+    check_log_filter();
+    if (!options.export_weights.empty()) {
+      check_exportable(model_);
+      if (world.rank() == 0) prepare_export(options.export_weights);
+    }
     if (!options.eval_data.files.empty()) {
       // Unlike its own source, the engine does not read this one ahead.
       eval_source_ = std::make_unique<model::PrefetchSource>(
@@ -84,11 +92,12 @@ class Session {
   void begin() {
     // A folder to go on in must be there; that it is missing is said by the load.
     const bool takes_folder = !options_.resume || std::filesystem::is_directory(options_.run);
-    if (world_.rank() == 0 && takes_folder) folder_.emplace(options_.run);
+    if (world_.rank() == 0 && takes_folder) enter_folder();
     if (options_.resume) {
       const std::string& tag = *options_.resume;
       const engine::LoadResult loaded =
-          engine_.load_checkpoint(checkpoints_, tag.empty() ? std::nullopt : std::optional(tag));
+          engine_.load_checkpoint(checkpoints_, tag.empty() ? std::nullopt : std::optional(tag),
+                                  {.load_optimizer_states = !options_.fresh_optimizer});
       check_record(loaded);
       saved_step_ = engine_.global_steps();
       resumed_tag_ = loaded.tag;
@@ -98,7 +107,7 @@ class Session {
             " counts from the run's beginning");
       }
     } else {
-      refuse_used_folder();
+      leave_earlier_run();
     }
     if (!options_.resume && model_.weights) {
       const comm::LongWaits waits(world_, engine_.config().checkpoint.timeout_seconds);
@@ -120,13 +129,53 @@ class Session {
     }
   }
 
-  // A new run must not write over an earlier one.
-  void refuse_used_folder() const {
-    if (!folder_ || !folder_->used()) return;
-    throw tensor::InvalidArgument("[train] the run folder " + options_.run +
-                                  " holds an earlier run; go on with it by --resume, or choose "
-                                  "another --run; if it ended before its first checkpoint, remove "
-                                  "the folder");
+  // Lines that are asked for from nowhere would be missed without a word.
+  void check_log_filter() const {
+    const auto check = [](const char* option, const std::vector<int>& wanted, int count,
+                          const std::string& what) {
+      for (const int number : wanted) {
+        if (number >= 0 && number < count) continue;
+        throw UsageError(std::string(option) + " is " + std::to_string(number) +
+                         ", but there are " + std::to_string(count) + " " + what +
+                         "; expected 0 to " + std::to_string(count - 1));
+      }
+    };
+    check("--log-stages", options_.log.stages, engine_.stage_map().num_stages(), "stages");
+    check("--log-replicas", options_.log.data_indices, engine_.grid().data_size(), "replicas");
+  }
+
+  // On rank 0. Whoever has the folder is alone with its checkpoints: what is unfinished there is
+  // under way no more.
+  void enter_folder() {
+    folder_.emplace(options_.run);
+    if (!folder_->alone()) return;
+    for (const std::string& name : checkpoint::remove_debris(checkpoints_)) {
+      say("removed " + (checkpoints_ / name).string() + ", left by a save that was cut short");
+    }
+  }
+
+  // Whether there is anything to go on from, in whatever state.
+  bool has_checkpoints() const {
+    if (!std::filesystem::exists(checkpoints_)) return false;
+    const checkpoint::DirectorySummary found = checkpoint::summarize(checkpoints_);
+    return !found.latest.empty() ||
+           std::ranges::any_of(found.tags, [](const checkpoint::TagSummary& tag) {
+             return tag.state != checkpoint::TagState::kUnfinished;
+           });
+  }
+
+  // A new run must not write over an earlier one, except one that left nothing to go on from.
+  void leave_earlier_run() {
+    if (!folder_) return;
+    if (has_checkpoints()) {
+      throw tensor::InvalidArgument("[train] the run folder " + options_.run +
+                                    " holds an earlier run; go on with it by --resume, or choose "
+                                    "another --run");
+    }
+    if (!folder_->used()) return;
+    say("an earlier run in " + options_.run +
+        " ended before its first checkpoint; this one begins anew, and its losses are kept in " +
+        folder_->set_losses_aside().string());
   }
 
   void check_record(const engine::LoadResult& loaded) {
