@@ -158,10 +158,22 @@ TEST(PenstockSchedule, EndsWithStatus2AndSaysWhatIsWrong) {
   }
 }
 
-TEST(PenstockSchedule, RefusesPipesThatAreTooLargeToShow) {
-  const ToolResult result = run("show 1f1b --ranks 8 --micro-batches 2000000");
-  EXPECT_EQ(result.status, 2);
-  EXPECT_NE(result.err.find("are more than 10000000"), std::string::npos) << result.err;
+TEST(PenstockSchedule, RefusesPipesThatAreTooLarge) {
+  const std::string size = " --ranks 8 --micro-batches 2000000";
+  for (const char* command : {"show 1f1b", "verify 1f1b", "simulate 1f1b", "convert 1f1b",
+                              "compare 1f1b", "draw 1f1b --out x.svg",
+                              "show 1f1b --ranks 2147483647 --chunks 2147483647 --rank 0 --text"}) {
+    const ToolResult result = run(command + (std::string(command).ends_with("text") ? "" : size));
+    EXPECT_EQ(result.status, 2) << command;
+    EXPECT_NE(result.err.find("; expected at most 10000000; take fewer"), std::string::npos)
+        << command << ": " << result.err;
+  }
+  // What is compared counts together.
+  EXPECT_EQ(run("compare 1f1b gpipe --ranks 2 --micro-batches 1000").status, 0);
+  const ToolResult both = run("compare 1f1b gpipe --ranks 6 --micro-batches 1000000");
+  EXPECT_EQ(both.status, 2);
+  EXPECT_NE(both.err.find("of all schedules together, are 12000000"), std::string::npos)
+      << both.err;
 }
 
 TEST(PenstockSchedule, NoticesThatItsOutputIsLost) {

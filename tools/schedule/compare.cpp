@@ -42,6 +42,19 @@ PipeOptions with_own_chunks(PipeOptions options, const std::string& name) {
   return options;
 }
 
+// All of them together: the time goes into each.
+void check_all(const std::vector<std::string>& names, const PipeOptions& options) {
+  std::int64_t cells = 0;
+  for (const std::string& name : names) {
+    if (is_file(name)) continue;
+    const schedule::ScheduleInfo& info = schedule::schedule_info(name);
+    const std::int64_t own = cells_of(with_own_chunks(options, name), info);
+    check_size(own);  // so that the sum does not overflow
+    cells += own;
+  }
+  check_size(cells);
+}
+
 }  // namespace
 
 int compare(const Words& words) {
@@ -58,6 +71,7 @@ int compare(const Words& words) {
   if (!line.parse(words, "name", -1)) return kGood;
   const bool all = names.empty();
   if (all) names = training_schedules();
+  check_all(names, options);
 
   std::vector<std::vector<std::string>> rows = {
       {"schedule", "v", "bubble", "makespan", "peak activations", "peak bytes", "messages"}};

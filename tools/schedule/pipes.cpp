@@ -1,6 +1,8 @@
 #include "tools/schedule/pipes.h"
 
+#include <algorithm>
 #include <charconv>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -90,6 +92,24 @@ ScheduleArgs args_of(const SizeOptions& options, const schedule::ScheduleInfo& i
   return args;
 }
 
+std::int64_t cells_of(const SizeOptions& options, const schedule::ScheduleInfo& info) {
+  const auto factor = [](int number) { return std::max<std::int64_t>(number, 1); };
+  const std::int64_t stages = factor(options.ranks) * factor(options.chunks.value_or(info.chunks));
+  if (stages > std::numeric_limits<std::int64_t>::max() / factor(options.micro_batches)) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
+  return stages * factor(options.micro_batches);
+}
+
+void check_size(std::int64_t cells) {
+  constexpr std::int64_t kMost = 10'000'000;
+  if (cells <= kMost) return;
+  throw std::invalid_argument("ranks × chunks × micro batches, of all schedules together, are " +
+                              std::to_string(cells) + "; expected at most " +
+                              std::to_string(kMost) +
+                              "; take fewer, or look at one rank: show NAME --rank R --text");
+}
+
 Table read_table(const std::string& path, const PipeOptions& options) {
   for (const char* option : {"ranks", "micro-batches", "chunks"}) {
     if (!options.command_line->given(option)) continue;
@@ -118,6 +138,7 @@ Table read_table(const std::string& path, const PipeOptions& options) {
 Table table_named(const std::string& name, const PipeOptions& options) {
   if (is_file(name)) return read_table(name.substr(kFilePrefix.size()), options);
   const schedule::ScheduleInfo& info = schedule::schedule_info(name);
+  check_size(cells_of(options, info));
   const ScheduleArgs args = args_of(options, info);
   if (info.rows != nullptr) return schedule::make_table(info.rows(args));
   return schedule::table_of(schedule::make_pipe(name, args));
@@ -134,6 +155,7 @@ Pipe pipe_named(const std::string& name, const PipeOptions& options) {
   } else {
     const schedule::ScheduleInfo& info = schedule::schedule_info(name);
     pipe.trains = info.trains;
+    check_size(cells_of(options, info));
     pipe.streams = schedule::make_pipe(name, args_of(options, info));
   }
   pipe.title = title_of(name, pipe.first());

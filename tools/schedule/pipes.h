@@ -1,6 +1,7 @@
 // Schedules as the command line names them: registered ones, and tables from CSV files.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,13 +53,18 @@ schedule::StageMap given_stage_map(const SizeOptions& options, int chunks);
 
 // The arguments for a registered schedule.
 schedule::ScheduleArgs args_of(const SizeOptions& options, const schedule::ScheduleInfo& info);
+// Ranks × chunks × micro batches, no more than the largest number.
+std::int64_t cells_of(const SizeOptions& options, const schedule::ScheduleInfo& info);
+// Refuses, before anything is made, what would take minutes and fill the memory:
+// std::invalid_argument above ten million cells.
+void check_size(std::int64_t cells);
 // The table of a CSV file; BadSchedule if it is none.
 schedule::Table read_table(const std::string& path, const PipeOptions& options);
 // The table of a name, whichever it is.
 schedule::Table table_named(const std::string& name, const PipeOptions& options);
 
 // ScheduleError for a registered schedule that cannot do the arguments; BadSchedule for a file
-// whose table is none.
+// whose table is none; as check_size() for one that is too large.
 Pipe pipe_named(const std::string& name, const PipeOptions& options);
 
 // Throws BadSchedule with verify()'s report unless the streams are safe.

@@ -14,8 +14,6 @@ namespace {
 
 using schedule::Schedule;
 
-constexpr std::int64_t kMostCells = 10'000'000;  // more than anyone looks at, and still in memory
-
 std::string pipe_buffers(const Schedule& schedule) {
   std::string out;
   for (int chunk = 0; chunk < schedule.num_chunks(); ++chunk) {
@@ -23,14 +21,6 @@ std::string pipe_buffers(const Schedule& schedule) {
     out += std::to_string(schedule.num_pipe_buffers(schedule::ChunkId{chunk}));
   }
   return out;
-}
-
-// Before anything is made.
-void check_size(const schedule::ScheduleArgs& args, int ranks) {
-  const std::int64_t most = kMostCells / std::max(ranks, 1) / std::max(args.chunks, 1);
-  if (args.micro_batches <= most) return;
-  throw std::invalid_argument("ranks × chunks × micro batches to show are more than " +
-                              std::to_string(kMostCells) + "; show fewer, or one --rank as --text");
 }
 
 // One rank alone is printed without a heading, so that the output can be read back.
@@ -109,9 +99,10 @@ int show(const Words& words) {
   if (!line.parse(words, "name")) return kGood;
 
   if (!is_file(name)) {
-    schedule::ScheduleArgs args = args_of(options, schedule::schedule_info(name));
+    const schedule::ScheduleInfo& info = schedule::schedule_info(name);
+    schedule::ScheduleArgs args = args_of(options, info);
     const bool alone = rank && text;  // the other ranks' streams are not needed
-    check_size(args, alone ? 1 : args.ranks);
+    if (alone) check_size(cells_of(options, info) / std::max(args.ranks, 1));
     if (rank) check_rank(*rank, args.ranks);
     if (alone) {
       args.rank = schedule::PipeRank{*rank};
