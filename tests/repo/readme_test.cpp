@@ -1,42 +1,18 @@
-// What the documents say is true: the README's example is the one that runs here, links lead
-// somewhere, every package that the scripts install is explained.
-#include <cmath>
+// What the documents say is true: what tools print, where links lead, which packages and errors
+// there are.
 #include <regex>
 #include <sstream>
 
 #include <gtest/gtest.h>
 
 #include "tests/repo/command.h"
+#include "tests/repo/documents.h"
 #include "tests/repo/manifest.h"
 
 namespace penstock::repo_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<fs::path> documents() {
-  std::vector<fs::path> result = {source_dir() / "README.md"};
-  for (const auto& entry : fs::directory_iterator(source_dir() / "docs")) {
-    if (entry.path().extension() == ".md") result.push_back(entry.path());
-  }
-  return result;
-}
-
-TEST(Readme, ShowsTheExampleThatIsTested) {
-  const std::string readme = read_file(source_dir() / "README.md");
-  const std::string example = read_file(source_dir() / "examples/minimal_trainer.cpp");
-  EXPECT_NE(readme.find("```cpp\n" + example + "```\n"), std::string::npos);
-}
-
-TEST(Readme, ExampleLearns) {
-  std::istringstream lines(run(PENSTOCK_EXAMPLE " '" + (source_dir() / "LICENSE").string() + "'"));
-  std::vector<double> losses;
-  std::size_t step = 0;
-  for (double loss = 0; lines >> step >> loss;) losses.push_back(loss);
-  ASSERT_EQ(losses.size(), 100U);
-  EXPECT_NEAR(losses.front(), std::log(256.0), 0.5);  // knows nothing yet
-  EXPECT_LT(losses.back(), 0.55 * losses.front());
-}
 
 // The picture beside the command in the README is what that command draws.
 TEST(Readme, ShowsThePictureThatTheToolDraws) {
