@@ -43,7 +43,14 @@ cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::functio
     auto operation = std::make_shared<Operation>();
     operation->what = "kernel " + name;
     for (const void* word : launch.words) {
-      if (Block* block = machine.memory().find(word)) operation->blocks.push_back(block->data);
+      const Block* block = machine.memory().find(word);
+      if (block == nullptr) continue;
+      operation->blocks.push_back(block->data);
+      if (block->device != kPinned && block->device != stream->device &&
+          !machine.pool(block->device).readers.contains(stream->device)) {
+        machine.fault("kernel " + name + " on device " + std::to_string(stream->device) +
+                      " was given a block of device " + std::to_string(block->device));
+      }
     }
     Grid grid{name,           launch.synchronising, launch.blocks,
               launch.threads, launch.shared_bytes,  machine.random().next()};

@@ -101,6 +101,7 @@ void Machine::enqueue(Stream& stream, std::shared_ptr<Operation> operation) {
     if (!wrong.empty()) fault(wrong);
   }
   stream.queue.push_back(std::move(operation));
+  progressed_ = std::chrono::steady_clock::now();
   changed_.notify_all();
 }
 

@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;  // CUDA's
 constexpr std::size_t kGuard = 256;      // on either side
+// Of memory that was released and is kept, so that late uses are found.
 constexpr std::size_t kRetiredBytes = std::size_t{64} << 20;
+constexpr std::size_t kRetiredBlocks = 4096;
 
 std::string text(const Moment& moment) {
   return moment.what + " on stream " + std::to_string(moment.stream);
@@ -95,7 +97,7 @@ std::string Memory::retire(Block& block) {
   close(block.data, block.bytes);
   retired_.push_back(reinterpret_cast<std::uintptr_t>(block.data));
   retired_bytes_ += block.bytes;
-  while (retired_bytes_ > kRetiredBytes) {
+  while (retired_bytes_ > kRetiredBytes || retired_.size() > kRetiredBlocks) {
     const auto oldest = blocks_.find(retired_.front());
     retired_.pop_front();
     retired_bytes_ -= oldest->second.bytes;
@@ -126,6 +128,7 @@ std::string Memory::check_guards(const Block& block) const {
 
 std::string Memory::check_all_guards() const {
   for (const auto& [address, block] : blocks_) {
+    if (block.released) continue;  // looked at when the release happens
     std::string wrong = check_guards(block);
     if (!wrong.empty()) return wrong;
   }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct Pool {
   std::uint64_t threshold = 0;
   std::uint64_t used = 0, used_high = 0;
   std::uint64_t reserved = 0, reserved_high = 0;
+  std::set<int> readers;  // other devices whose kernels may touch its blocks
 };
 
 // Not safe for threads: the machine's lock guards it. The functions that return text return what is

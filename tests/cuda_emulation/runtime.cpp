@@ -66,7 +66,6 @@ const char* cudaGetErrorName(cudaError_t error) {
     PENSTOCK_EMULATED_NAME(cudaErrorNotReady)
     PENSTOCK_EMULATED_NAME(cudaErrorIllegalAddress)
     PENSTOCK_EMULATED_NAME(cudaErrorLaunchTimeout)
-    PENSTOCK_EMULATED_NAME(cudaErrorPeerAccessAlreadyEnabled)
     PENSTOCK_EMULATED_NAME(cudaErrorLaunchFailure)
     PENSTOCK_EMULATED_NAME(cudaErrorNotSupported)
     PENSTOCK_EMULATED_NAME(cudaErrorStreamCaptureUnsupported)
@@ -195,15 +194,6 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   });
 }
 
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
-  return call([&](Machine& machine, Lock&) {
-    if (peer < 0 || peer >= machine.options().devices || peer == emulation::current_device()) {
-      return cudaErrorInvalidDevice;
-    }
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
@@ -220,7 +210,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return call([&](Machine& machine, Lock&) {
     // The others are ordered after the default stream, which is not emulated.
     if (flags != cudaStreamNonBlocking) return cudaErrorNotSupported;
-    *stream = machine.create_stream(emulation::current_device());
+    const int device = emulation::current_device();
+    if (device >= machine.options().devices) return cudaErrorInvalidDevice;
+    *stream = machine.create_stream(device);
     return cudaSuccess;
   });
 }

@@ -77,11 +77,17 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t bytes_to_keep) {
   });
 }
 
-cudaError_t cudaMemPoolSetAccess(cudaMemPool_t, const cudaMemAccessDesc* access,
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* access,
                                  std::size_t count) {
   return call([&](Machine& machine, Lock&) {
     for (std::size_t i = 0; i < count; ++i) {
-      if (access[i].location.id >= machine.options().devices) return cudaErrorInvalidDevice;
+      const int device = access[i].location.id;
+      if (device < 0 || device >= machine.options().devices) return cudaErrorInvalidDevice;
+      if (access[i].flags == cudaMemAccessFlagsProtNone) {
+        pool->readers.erase(device);
+      } else {
+        pool->readers.insert(device);
+      }
     }
     return cudaSuccess;
   });

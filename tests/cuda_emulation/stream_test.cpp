@@ -180,6 +180,30 @@ TEST_F(Streams, AStreamIsOfItsDevice) {
   cudaStreamDestroy(stream);
 }
 
+TEST_F(Streams, AKernelTouchesItsOwnDevice) {
+  for (const bool allowed : {true, false}) {
+    start({.devices = 2});
+    cudaStream_t first = make_stream(0), second = make_stream(1);
+    float* block = make_block(1, first);
+    expect_success(cudaStreamSynchronize(first));
+    cudaMemPool_t pool = nullptr;
+    expect_success(cudaDeviceGetDefaultMemPool(&pool, 0));
+    const cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, 1},
+                                      cudaMemAccessFlagsProtReadWrite};
+    if (allowed) {
+      expect_success(cudaMemPoolSetAccess(pool, &access, 1));
+      launch(independent(set), 1, 1, 0, second, block, 2.0f);
+      expect_success(cudaStreamSynchronize(second));
+    } else {
+      EXPECT_THROW(launch(independent(set), 1, 1, 0, second, block, 2.0f), tensor::DeviceError);
+      EXPECT_THAT(planted_fault(), HasSubstr("set on device 1 was given a block of device 0"));
+    }
+    cudaFreeAsync(block, first);
+    cudaStreamDestroy(first);
+    cudaStreamDestroy(second);
+  }
+}
+
 // ---- memory
 
 TEST_F(Memory, FreshMemoryReadsAsNaN) {
