@@ -36,11 +36,12 @@ std::string without_layout(std::string_view text) {
   return result;
 }
 
-std::vector<std::string> cpp_blocks(const std::string& document) {
-  static const std::string kBegin = "```cpp\n";
+// The blocks of code in a language.
+std::vector<std::string> blocks_in(const std::string& document, const std::string& language) {
+  const std::string fence = "```" + language + "\n";
   std::vector<std::string> blocks;
-  for (std::size_t at = 0; (at = document.find(kBegin, at)) != std::string::npos;) {
-    const std::size_t begin = at + kBegin.size();
+  for (std::size_t at = 0; (at = document.find(fence, at)) != std::string::npos;) {
+    const std::size_t begin = at + fence.size();
     at = document.find("```", begin);
     blocks.push_back(document.substr(begin, at - begin));
     at += 3;
@@ -71,7 +72,7 @@ TEST(Documents, ShowCodeOfTheExamples) {
   ASSERT_GE(examples.size(), 4U);
   std::size_t blocks = 0;
   for (const fs::path& document : documents()) {
-    for (const std::string& block : cpp_blocks(read_file(document))) {
+    for (const std::string& block : blocks_in(read_file(document), "cpp")) {
       ++blocks;
       const std::string code = without_layout(block);
       ASSERT_FALSE(code.empty()) << document;
@@ -81,6 +82,25 @@ TEST(Documents, ShowCodeOfTheExamples) {
     }
   }
   EXPECT_GE(blocks, 20U);
+}
+
+// The first run that a reader makes: docs/start.md has its configuration and its command, and says
+// how many micro batches there are.
+TEST(Documents, StartWithARunThatBegins) {
+  const std::string document = read_file(source_dir() / "docs/start.md");
+  const std::vector<std::string> configurations = blocks_in(document, "json");
+  ASSERT_EQ(configurations.size(), 1U);
+  std::smatch model;
+  ASSERT_TRUE(
+      std::regex_search(document, model, std::regex(R"(--config run\.json (--model \S+))")));
+  const testing::TemporaryFolder folder;
+  std::ofstream(folder / "run.json") << configurations[0];
+  const std::string plan =
+      run("cd '" + folder.path().string() + "' && " PENSTOCK_TRAIN " --config run.json " +
+          model[1].str() + " --data '" + (source_dir() / "LICENSE").string() + "' --plan");
+  EXPECT_TRUE(
+      plan.starts_with("grid: pipe 2 x data 1 x model 1; 1f1b, 8 micro batches of 4 samples\n"))
+      << plan;
 }
 
 TEST(Examples, MinimalTrainerLearns) {
