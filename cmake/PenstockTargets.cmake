@@ -4,8 +4,9 @@ function(penstock_compile_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set(cxx_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${cxx_warnings}>"
-    # constexpr functions are for kernels too; a device's a·b + c stays what the source says.
-    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--fmad=false;-Xcompiler=-Wall,-Wextra,-Wshadow>")
+    # CMake 3.25 knows no standards of nvcc 13. constexpr functions are for kernels too; a device's
+    # a·b + c stays what the source says.
+    "$<$<COMPILE_LANGUAGE:CUDA>:--std=c++20;--expt-relaxed-constexpr;--fmad=false;-Xcompiler=-Wall,-Wextra,-Wshadow>")
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # GCC 12 warns about "literal" + std::string inside its own <string> (GCC bug 105651).
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)

@@ -116,16 +116,23 @@ void Updater::step(tensor::Context& context, const FlatReducer& flats, double sc
   const double clip = clip_ > 0.0 ? std::min(1.0, clip_ / (norm + kClipEpsilon)) : 1.0;
   const std::vector<model::ParameterUpdate> updates =
       updates_of_states(flats, clip * flats.factor() / scale);
-  std::vector<model::UpdateSums> sums(split_.size());
+  std::vector<std::vector<std::size_t>> groups(groups_.size());  // of states
+  std::vector<std::vector<model::ParameterUpdate>> lists(groups_.size());
   for (std::size_t i = 0; i < states_.size(); ++i) {
-    sums[states_[i].index] =
-        optimizer_->begin_update(context, updates[i], options[states_[i].group]);
+    groups[states_[i].group].push_back(i);
+    lists[states_[i].group].push_back(updates[i]);
+  }
+  std::vector<model::UpdateSums> sums(split_.size());
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::vector<model::UpdateSums> own =
+        optimizer_->begin_update(context, lists[g], options[g]);
+    for (std::size_t i = 0; i < own.size(); ++i) sums[states_[groups[g][i]].index] = own[i];
   }
   if (optimizer_->needs_sums()) add_sums(sums, data, model);
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    optimizer_->finish_update(context, updates[i], options[states_[i].group],
-                              sums[states_[i].index]);
-    tensor::poll(context);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    std::vector<model::UpdateSums> own;
+    for (const std::size_t i : groups[g]) own.push_back(sums[states_[i].index]);
+    optimizer_->finish_update(context, lists[g], options[g], own);
   }
   schedule_->advance();
 }

@@ -9,12 +9,40 @@ namespace {
 
 using tensor::Tensor;
 
-void check_state(std::string_view optimizer, std::span<const Tensor> state, std::size_t expected) {
-  if (state.size() == expected) return;
-  throw tensor::InvalidArgument("[" + std::string(optimizer) + "] expected " +
-                                std::to_string(expected) + " state tensors, got " +
-                                std::to_string(state.size()));
-}
+// What the updates of a list have in common, and their tensors.
+struct UpdateList {
+  std::int64_t step = 1;
+  double grad_scale = 1.0;
+  std::vector<tensor::ParameterTensors> tensors;
+
+  UpdateList(std::string_view optimizer, std::span<const ParameterUpdate> updates,
+             std::size_t states) {
+    if (updates.empty()) return;
+    step = updates.front().step;
+    grad_scale = updates.front().grad_scale;
+    for (const ParameterUpdate& update : updates) {
+      check(optimizer, update, states);
+      tensor::ParameterTensors& own = tensors.emplace_back();
+      own = {.parameter = update.parameter, .grad = update.grad, .state = {}};
+      if (states > 0) own.state = update.state[0];
+      if (states > 1) own.squares = update.state[1];
+      own.rounded = update.rounded;
+    }
+  }
+
+ private:
+  void check(std::string_view optimizer, const ParameterUpdate& update, std::size_t states) const {
+    const std::string where = "[" + std::string(optimizer) + "] expected ";
+    if (update.state.size() != states) {
+      throw tensor::InvalidArgument(where + std::to_string(states) + " state tensors, got " +
+                                    std::to_string(update.state.size()));
+    }
+    if (update.step != step || update.grad_scale != grad_scale) {
+      throw tensor::InvalidArgument(where + "updates of one step and one grad_scale, got steps " +
+                                    std::to_string(step) + " and " + std::to_string(update.step));
+    }
+  }
+};
 
 class Sgd final : public Optimizer {
  public:
@@ -25,19 +53,15 @@ class Sgd final : public Optimizer {
     return {"momentum_buffer"};
   }
 
-  void finish_update(tensor::Context& context, const ParameterUpdate& update,
-                     const OptimizerOptions& options, const UpdateSums&) const override {
-    check_state("sgd", update.state, options.momentum == 0.0 ? 0 : 1);
+  void finish_update(tensor::Context& context, std::span<const ParameterUpdate> updates,
+                     const OptimizerOptions& options, std::span<const UpdateSums>) const override {
+    const UpdateList list("sgd", updates, options.momentum == 0.0 ? 0 : 1);
     const tensor::SgdHyper hyper{.lr = options.lr,
                                  .momentum = options.momentum,
                                  .dampening = options.dampening,
                                  .weight_decay = options.weight_decay,
                                  .nesterov = options.nesterov};
-    Tensor parameter = update.parameter;
-    Tensor none;
-    tensor::sgd_update(context, parameter, update.grad,
-                       update.state.empty() ? none : update.state[0], hyper, update.grad_scale,
-                       /*first=*/update.step == 1, update.rounded);
+    tensor::sgd_update(context, list.tensors, hyper, list.grad_scale, /*first=*/list.step == 1);
   }
 };
 
@@ -49,9 +73,9 @@ class Adam final : public Optimizer {
     return {"exp_avg", "exp_avg_sq"};
   }
 
-  void finish_update(tensor::Context& context, const ParameterUpdate& update,
-                     const OptimizerOptions& options, const UpdateSums&) const override {
-    check_state("adam", update.state, 2);
+  void finish_update(tensor::Context& context, std::span<const ParameterUpdate> updates,
+                     const OptimizerOptions& options, std::span<const UpdateSums>) const override {
+    const UpdateList list("adam", updates, 2);
     const tensor::AdamHyper hyper{.lr = options.lr,
                                   .beta1 = options.beta1,
                                   .beta2 = options.beta2,
@@ -59,9 +83,7 @@ class Adam final : public Optimizer {
                                   .weight_decay = options.weight_decay,
                                   .decoupled = options.adam_w_mode,
                                   .bias_correction = options.bias_correction};
-    Tensor parameter = update.parameter;
-    tensor::adam_update(context, parameter, update.grad, update.state[0], update.state[1], hyper,
-                        update.step, update.grad_scale, update.rounded);
+    tensor::adam_update(context, list.tensors, hyper, list.step, list.grad_scale);
   }
 };
 
@@ -73,16 +95,14 @@ class Lion final : public Optimizer {
     return {"exp_avg"};
   }
 
-  void finish_update(tensor::Context& context, const ParameterUpdate& update,
-                     const OptimizerOptions& options, const UpdateSums&) const override {
-    check_state("lion", update.state, 1);
+  void finish_update(tensor::Context& context, std::span<const ParameterUpdate> updates,
+                     const OptimizerOptions& options, std::span<const UpdateSums>) const override {
+    const UpdateList list("lion", updates, 1);
     const tensor::LionHyper hyper{.lr = options.lr,
                                   .beta1 = options.beta1,
                                   .beta2 = options.beta2,
                                   .weight_decay = options.weight_decay};
-    Tensor parameter = update.parameter;
-    tensor::lion_update(context, parameter, update.grad, update.state[0], hyper, update.grad_scale,
-                        update.rounded);
+    tensor::lion_update(context, list.tensors, hyper, list.grad_scale);
   }
 };
 
@@ -97,21 +117,25 @@ class Lamb final : public Optimizer {
 
   bool needs_sums() const override { return true; }
 
-  UpdateSums begin_update(tensor::Context& context, const ParameterUpdate& update,
-                          const OptimizerOptions& options) const override {
-    check_state("lamb", update.state, 2);
-    const tensor::LambSums sums =
-        tensor::lamb_moments(context, update.parameter, update.grad, update.state[0],
-                             update.state[1], hyper_of(options), update.grad_scale);
-    return {sums.parameter_squares, sums.direction_squares};
+  std::vector<UpdateSums> begin_update(tensor::Context& context,
+                                       std::span<const ParameterUpdate> updates,
+                                       const OptimizerOptions& options) const override {
+    const UpdateList list("lamb", updates, 2);
+    std::vector<UpdateSums> sums;
+    for (const tensor::LambSums& own :
+         tensor::lamb_moments(context, list.tensors, hyper_of(options), list.grad_scale)) {
+      sums.push_back({own.parameter_squares, own.direction_squares});
+    }
+    return sums;
   }
 
-  void finish_update(tensor::Context& context, const ParameterUpdate& update,
-                     const OptimizerOptions& options, const UpdateSums& sums) const override {
-    check_state("lamb", update.state, 2);
-    Tensor parameter = update.parameter;
-    tensor::lamb_apply(context, parameter, update.state[0], update.state[1], hyper_of(options),
-                       update.step, {sums[0], sums[1]}, update.rounded);
+  void finish_update(tensor::Context& context, std::span<const ParameterUpdate> updates,
+                     const OptimizerOptions& options,
+                     std::span<const UpdateSums> sums) const override {
+    const UpdateList list("lamb", updates, 2);
+    std::vector<tensor::LambSums> whole;
+    for (const UpdateSums& own : sums) whole.push_back({own[0], own[1]});
+    tensor::lamb_apply(context, list.tensors, hyper_of(options), list.step, whole);
   }
 
  private:

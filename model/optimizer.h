@@ -60,17 +60,21 @@ class Optimizer {
   // One update. options.lr is the rate of this very update.
   void update(tensor::Context& context, const ParameterUpdate& update,
               const OptimizerOptions& options) const {
-    finish_update(context, update, options, begin_update(context, update, options));
+    const std::span<const ParameterUpdate> one(&update, 1);
+    finish_update(context, one, options, begin_update(context, one, options));
   }
-  // Its two halves, for whoever holds only a part of a parameter: when needs_sums(), what
-  // begin_update gives is to be added up over all parts before finish_update.
+  // The two halves of an update of several parameters, of one step and one grad_scale, for whoever
+  // holds only parts of them: when needs_sums(), what begin_update gives for each is to be added up
+  // over all its parts before finish_update.
   virtual bool needs_sums() const { return false; }
-  virtual UpdateSums begin_update(tensor::Context&, const ParameterUpdate&,
-                                  const OptimizerOptions&) const {
-    return {};
+  virtual std::vector<UpdateSums> begin_update(tensor::Context&,
+                                               std::span<const ParameterUpdate> updates,
+                                               const OptimizerOptions&) const {
+    return std::vector<UpdateSums>(updates.size());
   }
-  virtual void finish_update(tensor::Context& context, const ParameterUpdate& update,
-                             const OptimizerOptions& options, const UpdateSums& sums) const = 0;
+  virtual void finish_update(tensor::Context& context, std::span<const ParameterUpdate> updates,
+                             const OptimizerOptions& options,
+                             std::span<const UpdateSums> sums) const = 0;
 };
 
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind);

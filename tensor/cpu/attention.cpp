@@ -315,12 +315,6 @@ void run_backward(const AttentionData<double>& p, const AttentionTask& task) {
   HWY_DYNAMIC_DISPATCH(backward_f64)(p, task);
 }
 
-AttentionSizes sizes_of(const AttentionShape& shape, const Tensor& qkv, const Tensor& log_sum) {
-  const std::int64_t parts = shape.heads + 2 * shape.kv_heads;
-  return {log_sum.dim(0), log_sum.dim(2),      shape.heads,
-          shape.kv_heads, qkv.dim(-1) / parts, shape.causal};
-}
-
 }  // namespace
 
 void attention(const Context& context, const AttentionShape& shape, const Tensor& qkv,

@@ -4,19 +4,10 @@
 #include <cstdint>
 
 #include "tensor/context.h"
-#include "tensor/ops/window.h"
+#include "tensor/ops/conv_shape.h"
 #include "tensor/tensor.h"
 
 namespace penstock::tensor::cpu {
-
-// x [images, channels, image], the weight [filters, channels, window.kernel] and y [images,
-// filters, out].
-struct ConvShape {
-  std::int64_t images, channels, filters;
-  Size2d image;
-  Window2d window;
-  Size2d out;
-};
 
 // bias may be undefined.
 void conv2d(const Context& context, const ConvShape& shape, const Tensor& x, const Tensor& weight,

@@ -148,15 +148,48 @@ std::int64_t rows_per_chunk(std::int64_t classes) {
   return std::max<std::int64_t>(1, kChunk / std::max<std::int64_t>(classes, 1));
 }
 
+void store_mean(double total, std::int64_t counted, const Tensor& loss, const Tensor& count) {
+  *count.data<double>() = static_cast<double>(counted);
+  const double mean = counted == 0 ? 0.0 : total / static_cast<double>(counted);
+  if (loss.dtype() == DType::kF64) {
+    *loss.data<double>() = mean;
+  } else {
+    *loss.data<float>() = static_cast<float>(mean);
+  }
+}
+
+// Of one row, what class_sums gives, joined over the parts in their order. A NaN anywhere gives
+// NaN.
+struct JoinedRow {
+  double log_sum = 0.0;
+  double target = 0.0;
+};
+
+JoinedRow join(const double* all, std::int64_t row, std::int64_t rows, std::int64_t parts) {
+  JoinedRow result;
+  double top = all[2 * row];
+  for (std::int64_t part = 0; part < parts; ++part) {
+    top = std::max(top, all[2 * (part * rows + row)]);
+  }
+  double sum = 0.0;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const double* own = all + 2 * (part * rows + row);
+    sum += std::exp(own[0] - top);
+    result.target += own[1];
+  }
+  result.log_sum = top + std::log(sum);
+  return result;
+}
+
 }  // namespace
 
-std::int64_t softmax_cross_entropy(const Context& context, const Tensor& logits,
-                                   const Tensor& targets, std::int64_t ignore_index,
-                                   const Tensor& log_sum, const Tensor& loss) {
+void softmax_cross_entropy(const Context& context, const Tensor& logits, const Tensor& targets,
+                           std::int64_t ignore_index, const Tensor& log_sum, const Tensor& loss,
+                           const Tensor& count) {
   const Targets target(targets, ignore_index);
   const std::int64_t rows = targets.numel();
   const std::int64_t classes = logits.dim(-1);
-  const std::int64_t count = target.check(rows, classes);
+  const std::int64_t counted = target.check(rows, classes);
   const std::int64_t chunk = rows_per_chunk(classes);
   std::vector<double> partial(static_cast<std::size_t>((rows + chunk - 1) / chunk));
   for_cpu_dtype(kName, logits.dtype(), [&]<class T>(T) {
@@ -175,11 +208,8 @@ std::int64_t softmax_cross_entropy(const Context& context, const Tensor& logits,
         total += sum - static_cast<double>(from[target[row]]);
       }
     });
-    const double total = std::accumulate(partial.begin(), partial.end(), 0.0);
-    using C = Compute<T>;
-    *loss.data<C>() = count == 0 ? C(0) : static_cast<C>(total / static_cast<double>(count));
   });
-  return count;
+  store_mean(std::accumulate(partial.begin(), partial.end(), 0.0), counted, loss, count);
 }
 
 void class_sums(const Context& context, const Tensor& logits, const Tensor& targets,
@@ -207,11 +237,36 @@ void class_sums(const Context& context, const Tensor& logits, const Tensor& targ
   });
 }
 
+void join_class_sums(const Context&, const Tensor& all, const Tensor& targets,
+                     std::int64_t ignore_index, const Tensor& log_sum, const Tensor& loss,
+                     const Tensor& count) {
+  const Targets target(targets, ignore_index);
+  const std::int64_t rows = targets.numel();
+  std::int64_t counted = 0;
+  double total = 0.0;
+  const auto run = [&]<class C>(C) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      JoinedRow found;
+      if (!target.ignored(row)) {
+        found = join(all.data<double>(), row, rows, all.dim(0));
+        ++counted;
+      }
+      log_sum.data<C>()[row] = static_cast<C>(found.log_sum);
+      total += found.log_sum - found.target;
+    }
+  };
+  log_sum.dtype() == DType::kF64 ? run(double{}) : run(float{});
+  store_mean(total, counted, loss, count);
+}
+
 void softmax_cross_entropy_grad(const Context& context, const Tensor& logits, const Tensor& targets,
                                 std::int64_t first, std::int64_t ignore_index,
-                                const Tensor& log_sum, double factor, const Tensor& out) {
+                                const Tensor& log_sum, const Tensor& grad_of_mean,
+                                const Tensor& count, const Tensor& out) {
   const Targets target(targets, ignore_index);
   const std::int64_t classes = logits.dim(-1);
+  const double counted = *count.data<double>();
+  const double factor = counted > 0 ? grad_of_mean.item() / counted : 0.0;
   for_cpu_dtype(kName, logits.dtype(), [&]<class T>(T) {
     const T* x = logits.data<T>();
     const Compute<T>* sums = log_sum.data<Compute<T>>();

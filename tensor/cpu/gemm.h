@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "tensor/ops/gemm_shape.h"
+
 namespace penstock::tensor::cpu {
 
 // Rows of elements; stride counts elements from one row to the next.
@@ -11,14 +13,6 @@ template <class T>
 struct Matrix {
   T* data;
   std::int64_t stride;
-};
-
-// op(a) is [m, k], op(b) is [k, n] and the result [m, n]; op transposes what is stored as [k, m] or
-// [n, k].
-struct GemmShape {
-  std::int64_t m, n, k;
-  bool transpose_a = false;
-  bool transpose_b = false;
 };
 
 // c = op(a)·op(b), or c += op(a)·op(b) when accumulate is true (else the old c is not read). The

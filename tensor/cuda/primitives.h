@@ -99,6 +99,20 @@ __device__ __forceinline__ std::uint32_t narrow_pair<BF16>(float first, float se
   return pair;
 }
 
+// Rounds two numbers to elements of 16 bits side by side; the address is a multiple of 4.
+template <class T>
+__device__ __forceinline__ void store_pair(T* to, float first, float second) {
+  *reinterpret_cast<std::uint32_t*>(to) = narrow_pair<T>(first, second);
+}
+
+// The thread's number in its warp. Read anew by every call: where registers are short, what is made
+// of it should be made again, too.
+__device__ __forceinline__ int lane_id() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 // ---- Values of other threads of a warp: of the lane whose number differs in the bits of the mask,
 // and of a given lane (the same for all, or each its own). float, double, int, unsigned and long
 // long. ----

@@ -31,12 +31,11 @@ Queue::Queue(const CudaOptions& options) : options_(options) {
         "cudaDeviceGetAttribute");
   stream_ = make_stream();
   faults_.reset(make_record());
-  check(cublasLtCreate(&blas_), "cublasLtCreate");
+  blas_ = std::make_unique<Blas>(stream(), options.tf32);
 }
 
 Queue::~Queue() {
   finish();
-  cublasLtDestroy(blas_);
 }
 
 void Queue::make_current() const {

@@ -2,12 +2,13 @@
 // its one stream, so each operation sees what those before it wrote.
 #pragma once
 
+#include <memory>
 #include <mutex>
 
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include "tensor/context.h"
+#include "tensor/cuda/blas.h"
 #include "tensor/cuda/cuda.h"
 #include "tensor/cuda/fault.h"
 #include "tensor/cuda/handle.h"
@@ -22,9 +23,8 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   int device() const { return options_.device; }
-  bool tf32() const { return options_.tf32; }
   cudaStream_t stream() const { return stream_.get(); }
-  cublasLtHandle_t blas() const { return blas_; }
+  Blas& blas() { return *blas_; }
   // Number of multiprocessors: how many blocks a kernel with a persistent grid starts.
   int processors() const { return processors_; }
 
@@ -44,8 +44,8 @@ class Queue {
  private:
   CudaOptions options_;
   int processors_ = 1;
-  cublasLtHandle_t blas_ = nullptr;
   Stream stream_;
+  std::unique_ptr<Blas> blas_;
   std::mutex mutex_;  // of who throws a fault
   std::unique_ptr<Fault, Destroy<cudaFreeHost>> faults_;
 };

@@ -1,6 +1,12 @@
 // Stands for this folder in a build without PENSTOCK_CUDA: no device can be had, so no tensor of
 // one ever reaches the kernels.
+#include "tensor/cuda/attention.h"
+#include "tensor/cuda/conv.h"
+#include "tensor/cuda/cross_entropy.h"
 #include "tensor/cuda/cuda.h"
+#include "tensor/cuda/matmul.h"
+#include "tensor/cuda/norm.h"
+#include "tensor/cuda/optim.h"
 #include "tensor/error.h"
 
 namespace penstock::tensor::cuda {
@@ -25,6 +31,77 @@ std::shared_ptr<Allocator> make_pinned_allocator() {
   throw_absent();
 }
 DeviceMemory device_memory(const Allocator&) {
+  throw_absent();
+}
+
+void matmul(const Context&, const char*, std::int64_t, const GemmShape&, const Tensor&,
+            const Tensor&, const Tensor*, bool, const Tensor&) {
+  throw_absent();
+}
+Tensor matmul_and_sum(Context&, const GemmShape&, const Tensor&, const Tensor&, bool, const Tensor&,
+                      SumOf) {
+  throw_absent();
+}
+void layer_norm(const Context&, const Tensor&, const Tensor&, const Tensor&, double, const Tensor&,
+                const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void layer_norm_grad(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                     const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void softmax_cross_entropy(const Context&, const Tensor&, const Tensor&, std::int64_t,
+                           const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void class_sums(const Context&, const Tensor&, const Tensor&, const IndexPart&, std::int64_t,
+                const Tensor&) {
+  throw_absent();
+}
+void join_class_sums(const Context&, const Tensor&, const Tensor&, std::int64_t, const Tensor&,
+                     const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void softmax_cross_entropy_grad(const Context&, const Tensor&, const Tensor&, std::int64_t,
+                                std::int64_t, const Tensor&, const Tensor&, const Tensor&,
+                                const Tensor&) {
+  throw_absent();
+}
+void attention(const Context&, const AttentionShape&, const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void attention_grad(const Context&, const AttentionShape&, const Tensor&, const Tensor&,
+                    const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void sgd(const Context&, ParameterList, bool, const SgdFactors&) {
+  throw_absent();
+}
+void adam(const Context&, ParameterList, const AdamFactors&) {
+  throw_absent();
+}
+void lion(const Context&, ParameterList, const LionFactors&) {
+  throw_absent();
+}
+void lamb_moments(const Context&, ParameterList, const LambFactors&, std::span<LambSums>) {
+  throw_absent();
+}
+void lamb_apply(const Context&, ParameterList, const LambFactors&, std::span<const double>) {
+  throw_absent();
+}
+void conv2d(const Context&, const ConvShape&, const Tensor&, const Tensor&, const Tensor&,
+            const Tensor&) {
+  throw_absent();
+}
+void conv2d_input(const Context&, const ConvShape&, const Tensor&, const Tensor&, bool,
+                  const Tensor&) {
+  throw_absent();
+}
+void conv2d_weight(const Context&, const ConvShape&, const Tensor&, const Tensor&, bool,
+                   const Tensor&) {
+  throw_absent();
+}
+void conv2d_bias(const Context&, const ConvShape&, const Tensor&, bool, const Tensor&) {
   throw_absent();
 }
 

@@ -5,7 +5,9 @@
 #include <string>
 
 #include "tensor/cpu/attention.h"
+#include "tensor/cuda/attention.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -41,9 +43,11 @@ void attention_grads(Context& context, Backward& node, const AttentionShape& sha
   if (!node.wants(0)) return;
   const Tensor& qkv = node.saved(0);
   const Tensor gradient = Tensor::empty(context, qkv.shape(), qkv.dtype());
-  if (on_cpu("attention", context)) {
-    cpu::attention_grad(context, shape, node.grad(), qkv, node.saved(1), node.saved(2), gradient);
-  }
+  const auto run = [&](const auto& kernel) {
+    kernel(context, shape, node.grad(), qkv, node.saved(1), node.saved(2), gradient);
+  };
+  on_device(
+      context, [&] { run(cpu::attention_grad); }, [&] { run(cuda::attention_grad); });
   node.set(0, gradient);
 }
 
@@ -55,7 +59,9 @@ Tensor attention(Context& context, const Tensor& qkv, const AttentionShape& shap
   Tensor out = Tensor::empty(context, qkv.shape().with_dim(-1, shape.heads * head), qkv.dtype());
   const Tensor log_sum =
       Tensor::empty(context, rows_shape(qkv.shape(), shape.heads), compute_dtype(qkv.dtype()));
-  if (on_cpu("attention", context)) cpu::attention(context, shape, qkv, out, log_sum);
+  on_device(
+      context, [&] { cpu::attention(context, shape, qkv, out, log_sum); },
+      [&] { cuda::attention(context, shape, qkv, out, log_sum); });
   if (Recorder node = record(context, "attention", {&qkv}, {&out})) {
     for (const Tensor& tensor : {qkv, out, log_sum}) node.save_for(0, tensor);
     node.both_grads([shape](Context& c, Backward& n) { attention_grads(c, n, shape); });

@@ -3,15 +3,15 @@
 #include <string>
 
 #include "tensor/cpu/conv.h"
+#include "tensor/cuda/conv.h"
 #include "tensor/ops/add_grad.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
 
 namespace {
-
-using cpu::ConvShape;
 
 void check_tensors(const Context& context, const Tensor& x, const Tensor& weight,
                    const Tensor& bias) {
@@ -51,20 +51,31 @@ ConvShape shape_of(const Tensor& x, const Tensor& weight, const Conv2dOptions& o
 // What an input's gradient is made of, in the pass that wants it.
 void conv2d_grads(Context& context, Backward& node, const ConvShape& shape) {
   const Tensor& gradient = node.grad();
-  const bool compute = on_cpu("conv2d", context);
   if (node.wants(0)) {
     add_grad(context, node, 0, [&](const Tensor& grad, bool accumulate) {
-      if (compute) cpu::conv2d_input(context, shape, gradient, node.saved(1), accumulate, grad);
+      const auto run = [&](const auto& kernel) {
+        kernel(context, shape, gradient, node.saved(1), accumulate, grad);
+      };
+      on_device(
+          context, [&] { run(cpu::conv2d_input); }, [&] { run(cuda::conv2d_input); });
     });
   }
   if (node.wants(1)) {
     add_grad(context, node, 1, [&](const Tensor& grad, bool accumulate) {
-      if (compute) cpu::conv2d_weight(context, shape, gradient, node.saved(0), accumulate, grad);
+      const auto run = [&](const auto& kernel) {
+        kernel(context, shape, gradient, node.saved(0), accumulate, grad);
+      };
+      on_device(
+          context, [&] { run(cpu::conv2d_weight); }, [&] { run(cuda::conv2d_weight); });
     });
   }
   if (node.wants(2)) {
     add_grad(context, node, 2, [&](const Tensor& grad, bool accumulate) {
-      if (compute) cpu::conv2d_bias(context, shape, gradient, accumulate, grad);
+      const auto run = [&](const auto& kernel) {
+        kernel(context, shape, gradient, accumulate, grad);
+      };
+      on_device(
+          context, [&] { run(cpu::conv2d_bias); }, [&] { run(cuda::conv2d_bias); });
     });
   }
 }
@@ -77,7 +88,9 @@ Tensor conv2d(Context& context, const Tensor& x, const Tensor& weight, const Ten
   const ConvShape shape = shape_of(x, weight, options);
   Tensor y = Tensor::empty(
       context, {shape.images, shape.filters, shape.out.height, shape.out.width}, x.dtype());
-  if (on_cpu("conv2d", context)) cpu::conv2d(context, shape, x, weight, bias, y);
+  const auto run = [&](const auto& kernel) { kernel(context, shape, x, weight, bias, y); };
+  on_device(
+      context, [&] { run(cpu::conv2d); }, [&] { run(cuda::conv2d); });
   if (Recorder node = record(context, "conv2d", {&x, &weight, &bias}, {&y})) {
     node.save_for(1, x);
     node.save_for(0, weight);

@@ -4,8 +4,10 @@
 #include <string>
 
 #include "tensor/cpu/cross_entropy.h"
+#include "tensor/cuda/cross_entropy.h"
 #include "tensor/error.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -32,15 +34,20 @@ void check_shapes(const Context& context, const Tensor& logits, const Tensor& ta
   }
 }
 
-// Gradient of the logits; saved are they, the targets and the rows' log-sum-exp.
-void cross_entropy_grads(Context& context, Backward& node, std::int64_t ignore_index,
-                         std::int64_t count) {
+// Gradient of the logits; saved are they, the targets, the rows' log-sum-exp and their number.
+void cross_entropy_grads(Context& context, Backward& node, std::int64_t ignore_index) {
   if (!node.wants(0)) return;
-  const bool computes = on_cpu(kName, context) && count > 0;
-  const double factor = computes ? node.grad().item() / static_cast<double>(count) : 0;
   const Tensor& logits = node.saved(0);
   node.set(0, class_grads(context, logits, node.saved(1), {.first = 0, .total = logits.dim(-1)},
-                          ignore_index, node.saved(2), factor));
+                          ignore_index, node.saved(2), node.grad(), node.saved(3)));
+}
+
+// With everything to be written.
+ClassLoss make_loss(Context& context, const Shape& rows, DType logits) {
+  const DType dtype = compute_dtype(logits);
+  return {.loss = Tensor::empty(context, {}, dtype),
+          .log_sum = Tensor::empty(context, rows, dtype),
+          .count = Tensor::empty(context, {}, DType::kF64)};
 }
 
 }  // namespace
@@ -48,42 +55,61 @@ void cross_entropy_grads(Context& context, Backward& node, std::int64_t ignore_i
 Tensor softmax_cross_entropy(Context& context, const Tensor& logits, const Tensor& targets,
                              std::int64_t ignore_index) {
   check_shapes(context, logits, targets);
-  const DType sums = compute_dtype(logits.dtype());
-  const Tensor log_sum = Tensor::empty(context, targets.shape(), sums);
-  Tensor loss = Tensor::empty(context, {}, sums);
-  std::int64_t count = 0;
-  if (on_cpu(kName, context)) {
-    count = cpu::softmax_cross_entropy(context, logits, targets, ignore_index, log_sum, loss);
+  ClassLoss result = make_loss(context, targets.shape(), logits.dtype());
+  const auto run = [&](const auto& kernel) {
+    kernel(context, logits, targets, ignore_index, result.log_sum, result.loss, result.count);
+  };
+  on_device(
+      context, [&] { run(cpu::softmax_cross_entropy); }, [&] { run(cuda::softmax_cross_entropy); });
+  if (Recorder node = record(context, kName, {&logits}, {&result.loss})) {
+    for (const Tensor& tensor : {logits, targets, result.log_sum, result.count}) {
+      node.save_for(0, tensor);
+    }
+    node.both_grads(
+        [ignore_index](Context& c, Backward& n) { cross_entropy_grads(c, n, ignore_index); });
   }
-  if (Recorder node = record(context, kName, {&logits}, {&loss})) {
-    node.save_for(0, logits);
-    node.save_for(0, targets);
-    node.save_for(0, log_sum);
-    node.both_grads([ignore_index, count](Context& c, Backward& n) {
-      cross_entropy_grads(c, n, ignore_index, count);
-    });
-  }
-  return loss;
+  return result.loss;
 }
 
 Tensor class_sums(Context& context, const Tensor& logits, const Tensor& targets,
                   const IndexPart& part, std::int64_t ignore_index) {
   check_shapes(context, logits, targets);
   const Tensor sums = Tensor::empty(context, {targets.numel(), 2}, DType::kF64);
-  if (on_cpu(kName, context)) {
-    cpu::class_sums(context, logits, targets, part, ignore_index, sums);
-  }
+  const auto run = [&](const auto& kernel) {
+    kernel(context, logits, targets, part, ignore_index, sums);
+  };
+  on_device(
+      context, [&] { run(cpu::class_sums); }, [&] { run(cuda::class_sums); });
   return sums;
+}
+
+ClassLoss join_class_sums(Context& context, const Tensor& all, const Tensor& targets,
+                          std::int64_t ignore_index, DType logits) {
+  check_placed(kName, context, {&all, &targets});
+  check_index_dtype(kName, targets);
+  if (all.dtype() != DType::kF64 || all.shape().rank() != 2 || all.dim(1) != 2 * targets.numel()) {
+    throw_invalid(kName, "sums of f64 [parts, rows · 2] with targets [rows…]",
+                  all.to_string() + " and targets " + targets.shape().to_string());
+  }
+  ClassLoss result = make_loss(context, {targets.numel()}, logits);
+  const auto run = [&](const auto& kernel) {
+    kernel(context, all, targets, ignore_index, result.log_sum, result.loss, result.count);
+  };
+  on_device(
+      context, [&] { run(cpu::join_class_sums); }, [&] { run(cuda::join_class_sums); });
+  return result;
 }
 
 Tensor class_grads(Context& context, const Tensor& logits, const Tensor& targets,
                    const IndexPart& part, std::int64_t ignore_index, const Tensor& log_sum,
-                   double factor) {
+                   const Tensor& grad, const Tensor& count) {
   Tensor out = logits.exclusive() ? logits : Tensor::empty(context, logits.shape(), logits.dtype());
-  if (on_cpu(kName, context)) {
-    cpu::softmax_cross_entropy_grad(context, logits, targets, part.first, ignore_index, log_sum,
-                                    factor, out);
-  }
+  const auto run = [&](const auto& kernel) {
+    kernel(context, logits, targets, part.first, ignore_index, log_sum, grad, count, out);
+  };
+  on_device(
+      context, [&] { run(cpu::softmax_cross_entropy_grad); },
+      [&] { run(cuda::softmax_cross_entropy_grad); });
   return out;
 }
 

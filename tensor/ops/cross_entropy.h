@@ -19,24 +19,33 @@ inline constexpr std::int64_t kIgnoreIndex = -100;
 // holds them.
 //
 // Errors are those of ops/elementwise.h; a target outside of [0, V) is an InvalidArgument that
-// names its position, before anything is computed.
+// names its position, before anything is computed; on a CUDA device when the host next waits for
+// it.
 Tensor softmax_cross_entropy(Context& context, const Tensor& logits, const Tensor& targets,
                              std::int64_t ignore_index = kIgnoreIndex);
 
 // The parts of a softmax cross-entropy whose classes several ranks share out. The logits [rows…, V]
-// are those of the classes [part.first, part.first + V) of part.total; targets as above. Neither is
+// are those of the classes [part.first, part.first + V) of part.total; targets as above. None is
 // recorded.
 //
 // For each row the log-sum-exp of these logits, and the target's logit where it is among them, else
 // 0; both 0 for an ignored row: f64 [rows, 2].
 Tensor class_sums(Context& context, const Tensor& logits, const Tensor& targets,
                   const IndexPart& part, std::int64_t ignore_index = kIgnoreIndex);
-// factor · (softmax − onehot(target)) for these classes, 0 for an ignored row, where log_sum (one
-// per row, of the logits' dtype, or f32 for 16 bits) is over all classes. Writes over logits that
-// nobody else holds.
+// The loss of the whole logits from the sums of all parts, [parts, rows · 2], in their order; and
+// what class_grads wants of it: the rows' log-sum-exp over all classes, and how many rows count.
+struct ClassLoss {
+  Tensor loss;     // as softmax_cross_entropy gives it for logits of the dtype
+  Tensor log_sum;  // one per row, of the loss's dtype
+  Tensor count;    // an f64 scalar
+};
+ClassLoss join_class_sums(Context& context, const Tensor& all, const Tensor& targets,
+                          std::int64_t ignore_index, DType logits);
+// grad / count · (softmax − onehot(target)) for these classes, 0 for an ignored row, where grad is
+// that of the loss. Writes over logits that nobody else holds.
 Tensor class_grads(Context& context, const Tensor& logits, const Tensor& targets,
                    const IndexPart& part, std::int64_t ignore_index, const Tensor& log_sum,
-                   double factor);
+                   const Tensor& grad, const Tensor& count);
 
 // How many targets, i32 or i64 on the host, are not ignore_index: the weight of such a mean.
 std::int64_t count_valid(const Tensor& targets, std::int64_t ignore_index = kIgnoreIndex);

@@ -6,16 +6,16 @@
 #include <string>
 
 #include "tensor/cpu/matmul.h"
+#include "tensor/cuda/matmul.h"
 #include "tensor/ops/add_grad.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/ops/elementwise.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
 
 namespace {
-
-using cpu::GemmShape;
 
 // The elements of the first `axes` dimensions taken as one.
 std::int64_t leading(const Shape& shape, int axes) {
@@ -34,26 +34,37 @@ struct Product {
 
 void compute(Context& context, const Product& product, const Tensor* bias, bool accumulate,
              const Tensor& out) {
-  if (!on_cpu(product.op, context)) return;
-  cpu::matmul(context, product.op, product.batch, product.shape, product.a, product.b, bias,
-              accumulate, out);
+  const Product& p = product;
+  on_device(
+      context,
+      [&] { cpu::matmul(context, p.op, p.batch, p.shape, p.a, p.b, bias, accumulate, out); },
+      [&] { cuda::matmul(context, p.op, p.batch, p.shape, p.a, p.b, bias, accumulate, out); });
 }
 
 // Makes a product the gradient of an input: for the tape, or in the weights' pass in the weight's
-// accumulator, straight away when that has the dtype that the product can be written in.
-void give_gradient(Context& context, Backward& node, bool weights, int input, const Shape& shape,
-                   const Product& product) {
+// accumulator, straight away when that has the dtype that the product can be written in. Returns
+// that of the bias too where the device gets it in the same pass, else an undefined tensor:
+// want_sums says that it is the sum over the product's k of one of its factors, a or b.
+Tensor give_gradient(Context& context, Backward& node, bool weights, int input, const Shape& shape,
+                     const Product& product, cuda::SumOf want_sums = cuda::SumOf::kNothing) {
   Backward::Target target{};
   if (weights) target = node.target(input);
   const DType dtype = node.grad_dtype(input);
   const bool direct = weights && target.grad.dtype() == dtype;
   const Tensor gradient = direct ? target.grad : Tensor::empty(context, shape, dtype);
-  compute(context, product, nullptr, direct && target.accumulate, gradient);
+  const bool accumulate = direct && target.accumulate;
+  Tensor sums;
+  if (want_sums != cuda::SumOf::kNothing && context.device.type == DeviceType::kCuda) {
+    sums = cuda::matmul_and_sum(context, product.shape, product.a, product.b, accumulate, gradient,
+                                want_sums);
+  }
+  if (!sums.defined()) compute(context, product, nullptr, accumulate, gradient);
   if (!weights) {
     node.set(input, gradient);
   } else if (!direct) {
     add_into(context, target.grad, gradient, !target.accumulate);
   }
+  return sums;
 }
 
 void check_linear(const Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -94,18 +105,28 @@ void linear_grads(Context& context, Backward& node, WeightLayout layout, bool we
     give_gradient(context, node, weights, 0, gradient.shape().with_dim(-1, in),
                   {"linear", 1, {rows, in, out, false, !out_in}, gradient, weight});
   }
+  Tensor bias_grad;
   if (node.wants(1)) {
+    using cuda::SumOf;
     const Tensor& x = node.saved(0);
     const std::int64_t in = x.dim(-1);
+    const bool sum = node.wants(2) && node.grad_dtype(1) == node.grad_dtype(2);
     if (out_in) {
-      give_gradient(context, node, weights, 1, {out, in},
-                    {"linear", 1, {out, in, rows, true, false}, gradient, x});
+      bias_grad = give_gradient(context, node, weights, 1, {out, in},
+                                {"linear", 1, {out, in, rows, true, false}, gradient, x},
+                                sum ? SumOf::kA : SumOf::kNothing);
     } else {
-      give_gradient(context, node, weights, 1, {in, out},
-                    {"linear", 1, {in, out, rows, true, false}, x, gradient});
+      bias_grad = give_gradient(context, node, weights, 1, {in, out},
+                                {"linear", 1, {in, out, rows, true, false}, x, gradient},
+                                sum ? SumOf::kB : SumOf::kNothing);
     }
   }
-  if (node.wants(2)) set_sum(context, node, 2, gradient);
+  if (!node.wants(2)) return;
+  if (bias_grad.defined()) {
+    node.set(2, bias_grad);
+  } else {
+    set_sum(context, node, 2, gradient);
+  }
 }
 
 struct MatmulShape {

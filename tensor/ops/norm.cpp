@@ -4,7 +4,9 @@
 #include <string>
 
 #include "tensor/cpu/norm.h"
+#include "tensor/cuda/norm.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -39,13 +41,24 @@ void norm_grads(Context& context, Backward& node, bool centred) {
     dgamma = Tensor::empty(context, weight_shape, node.grad_dtype(1));
     if (centred) dbeta = Tensor::empty(context, weight_shape, node.grad_dtype(2));
   }
-  if (on_cpu("layer_norm", context)) {
-    cpu::layer_norm_grad(context, gradient, node.saved(0), node.saved(1),
-                         centred ? node.saved(3) : Tensor(), node.saved(2), dx, dgamma, dbeta);
-  }
+  const Tensor mean = centred ? node.saved(3) : Tensor();
+  const auto run = [&](const auto& kernel) {
+    kernel(context, gradient, node.saved(0), node.saved(1), mean, node.saved(2), dx, dgamma, dbeta);
+  };
+  on_device(
+      context, [&] { run(cpu::layer_norm_grad); }, [&] { run(cuda::layer_norm_grad); });
   if (node.wants(0)) node.set(0, dx);
   if (node.wants(1)) node.set(1, dgamma);
   if (beta) node.set(2, dbeta);
+}
+
+void normalize(const Context& context, const Tensor& x, const Tensor& gamma, const Tensor& beta,
+               double epsilon, const Tensor& y, const Tensor& mean, const Tensor& scale) {
+  const auto run = [&](const auto& kernel) {
+    kernel(context, x, gamma, beta, epsilon, y, mean, scale);
+  };
+  on_device(
+      context, [&] { run(cpu::layer_norm); }, [&] { run(cuda::layer_norm); });
 }
 
 }  // namespace
@@ -57,9 +70,7 @@ Tensor layer_norm(Context& context, const Tensor& x, const Tensor& gamma, const 
   const DType statistics = compute_dtype(x.dtype());
   const Tensor mean = Tensor::empty(context, {x.shape().rows()}, statistics);
   const Tensor scale = Tensor::empty(context, {x.shape().rows()}, statistics);
-  if (on_cpu("layer_norm", context)) {
-    cpu::layer_norm(context, x, gamma, beta, epsilon, y, mean, scale);
-  }
+  normalize(context, x, gamma, beta, epsilon, y, mean, scale);
   if (Recorder node = record(context, "layer_norm", {&x, &gamma, &beta}, {&y})) {
     for (const Tensor& tensor : {x, gamma, scale, mean}) node.save(tensor);
     node.input_grad([](Context& c, Backward& n) { norm_grads(c, n, /*centred=*/true); });
@@ -75,9 +86,7 @@ Tensor rms_norm(Context& context, const Tensor& x, const Tensor& gamma, double e
   }
   Tensor y = Tensor::empty(context, x.shape(), x.dtype());
   const Tensor scale = Tensor::empty(context, {x.shape().rows()}, compute_dtype(x.dtype()));
-  if (on_cpu("rms_norm", context)) {
-    cpu::layer_norm(context, x, gamma, {}, epsilon, y, {}, scale);
-  }
+  normalize(context, x, gamma, {}, epsilon, y, {}, scale);
   if (Recorder node = record(context, "rms_norm", {&x, &gamma}, {&y})) {
     for (const Tensor& tensor : {x, gamma, scale}) node.save(tensor);
     node.input_grad([](Context& c, Backward& n) { norm_grads(c, n, /*centred=*/false); });

@@ -208,12 +208,13 @@ std::vector<double> lamb_steps(const OptimizerOptions& options, const std::vecto
     UpdateSums sums{};
     for (std::size_t part = 0; part < updates.size(); ++part) {
       updates[part].state = states[part];
-      const UpdateSums own = optimizer->begin_update(context, updates[part], options);
+      const UpdateSums own =
+          optimizer->begin_update(context, std::span(&updates[part], 1), options).front();
       sums[0] += own[0];
       sums[1] += own[1];
     }
     for (const ParameterUpdate& update : updates) {
-      optimizer->finish_update(context, update, options, sums);
+      optimizer->finish_update(context, std::span(&update, 1), options, std::span(&sums, 1));
     }
   }
   return testing::values<double>(weight);

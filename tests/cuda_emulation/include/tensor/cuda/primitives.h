@@ -26,13 +26,13 @@ template <class T>
 Pack<T> load16(const T* from) {
   cuda_emulation::check_aligned("load16", from, 16);
   Pack<T> pack;
-  __builtin_memcpy(&pack, from, 16);
+  __builtin_memcpy(static_cast<void*>(&pack), from, 16);
   return pack;
 }
 template <class T>
 void store16(T* to, const Pack<T>& pack) {
   cuda_emulation::check_aligned("store16", to, 16);
-  __builtin_memcpy(to, &pack, 16);
+  __builtin_memcpy(static_cast<void*>(to), &pack, 16);
 }
 
 namespace detail {
@@ -79,6 +79,17 @@ inline BF16 narrow<BF16>(float value) {
 template <class T>
 std::uint32_t narrow_pair(float first, float second) {
   return narrow<T>(first).bits | static_cast<std::uint32_t>(narrow<T>(second).bits) << 16;
+}
+
+template <class T>
+void store_pair(T* to, float first, float second) {
+  cuda_emulation::check_aligned("store_pair", to, 4);
+  const std::uint32_t pair = narrow_pair<T>(first, second);
+  __builtin_memcpy(static_cast<void*>(to), &pair, 4);
+}
+
+inline int lane_id() {
+  return static_cast<int>(cuda_emulation::lane_index());
 }
 
 template <class T>
