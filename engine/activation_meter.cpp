@@ -5,13 +5,7 @@
 namespace penstock::engine {
 
 void ActivationMeter::begin_stream(std::int64_t) {
-  weights_.clear();
-  for (const auto& stage : state_.stages) {
-    for (const model::StageParameter& parameter : stage->parameters()) {
-      weights_.insert(parameter.parameter->value.storage().get());
-    }
-    for (const tensor::GradSlot& slot : stage->slots()) weights_.insert(slot.grad.storage().get());
-  }
+  weights_ = weight_storages(state_.stages);
   bytes_.resize(state_.stages.size());
 }
 
@@ -20,7 +14,7 @@ void ActivationMeter::after(std::int64_t, const schedule::Instruction& instructi
   const PipeBuffer& buffer =
       state_.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
   StageBytes seen;
-  std::unordered_set<const tensor::Storage*> counted = weights_;
+  StorageSet counted = weights_;
   for_each_tensor(buffer, [&](BufferPart part, Holding, const tensor::Tensor& tensor) {
     if (part != BufferPart::kTape || !counted.insert(tensor.storage().get()).second) return;
     seen.activation += static_cast<double>(tensor.storage()->bytes());

@@ -1,12 +1,12 @@
 // Measures how many bytes the stages of a rank keep for their backward, and how many they send.
 #pragma once
 
-#include <unordered_set>
 #include <vector>
 
 #include "engine/cost_meter.h"
 #include "engine/observer.h"
 #include "engine/rank_state.h"
+#include "engine/weight_storages.h"
 
 namespace penstock::engine {
 
@@ -25,7 +25,7 @@ class ActivationMeter final : public Observer {
 
  private:
   RankState& state_;
-  std::unordered_set<const tensor::Storage*> weights_;  // which tapes refer to, and do not hold
+  StorageSet weights_;  // which tapes refer to, and do not hold
   std::vector<StageBytes> bytes_;
 };
 

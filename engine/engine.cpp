@@ -1,7 +1,12 @@
 #include "engine/engine.h"
 
+#include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "engine/any_order.h"
+#include "engine/auto_schedule.h"
 #include "engine/engine_state.h"
 #include "engine/loader.h"
 #include "engine/streams.h"
@@ -194,10 +199,23 @@ RankMemory Engine::planned_memory(const model::MicroBatch& example) const {
   return state_->planned_memory(example);
 }
 RankMemory Engine::State::planned_memory(const model::MicroBatch& example) const {
-  const schedule::Schedule* const stream = train_schedule.get();
-  return plan_memory(rank->module, config, rank->bounds, std::span(&stream, 1), example,
-                     place_of(*rank))
-      .front();
+  std::vector<const schedule::Schedule*> streams = {train_schedule.get()};
+  std::unique_ptr<schedule::Schedule> probing;
+  if (is_auto(config.pipeline) && config.pipeline.cost_file.empty()) {
+    const auto micro_batches = static_cast<int>(batch.gradient_accumulation_steps);
+    if (!found) {
+      return plan_any_order(rank->module, config, rank->bounds, rank->map,
+                            std::span(&rank->pipe_rank, 1), micro_batches, example, place_of(*rank))
+          .front();
+    }
+    probing =
+        make_train_stream(config.pipeline, nullptr, std::nullopt, micro_batches, rank->pipe_rank)
+            .schedule;
+    streams.push_back(probing.get());
+  }
+  const std::vector<RankMemory> plans =
+      plan_memory(rank->module, config, rank->bounds, streams, example, place_of(*rank));
+  return larger_of(plans.front(), plans.back());
 }
 RankMemory Engine::planned_eval_memory(const model::MicroBatch& example,
                                        const EvalOptions& options) const {

@@ -92,9 +92,7 @@ void FlatReducer::finish(tensor::Context& context) {
   for (Pending& pending : pending_) {
     pending.work.wait();
     if (!pending.received.defined()) continue;
-    tensor::add_into(context, pending.target,
-                     tensor::cast(context, pending.received, pending.target.dtype()),
-                     /*overwrite=*/true);
+    tensor::add_into(context, pending.target, pending.received, /*overwrite=*/true);
   }
   pending_.clear();
 }

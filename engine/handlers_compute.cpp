@@ -5,6 +5,7 @@
 
 #include "engine/handlers.h"
 #include "engine/passes.h"
+#include "engine/workspace.h"
 
 namespace penstock::engine {
 
@@ -55,13 +56,22 @@ std::optional<double> loss_scale(const RankState& state, const Instruction& inst
   return state.updater->loss_scale() * weight / batch.total_weight;
 }
 
+// Runs a pass, and notes its workspace where that is measured.
+template <class Pass>
+void run_pass(RankState& state, const Pass& pass) {
+  if (!state.workspace) return pass();
+  note_workspace(state.context, *state.workspace, pass);
+}
+
 // The part of a backward pass that gives the gradients of the inputs. Hands them over if the stage
 // before is here.
 PipeBuffer& backward(RankState& state, const Instruction& instruction, TapePass pass) {
   PipeBuffer& buffer =
       state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
-  run_backward(state.context, buffer, loss_scale(state, instruction), pass,
-               state.pieces_of(instruction.chunk));
+  run_pass(state, [&] {
+    run_backward(state.context, buffer, loss_scale(state, instruction), pass,
+                 state.pieces_of(instruction.chunk));
+  });
   if (buffer.input_grads.empty()) return buffer;
   PipeBuffer* before = buffer_before(state, instruction);
   if (before != nullptr) before->put_output_grads(std::exchange(buffer.input_grads, {}));
@@ -80,9 +90,11 @@ void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instructi
   if (last && batch.eval.outputs != EvalOutputs::kNone) {
     end.outputs = &batch.outputs[static_cast<std::size_t>(instruction.micro_batch.value)];
   }
-  const model::LossResult result =
-      run_forward(state.stage(instruction.chunk), state.context, buffer, last ? &end : nullptr,
-                  state.pieces_of(instruction.chunk));
+  model::LossResult result;
+  run_pass(state, [&] {
+    result = run_forward(state.stage(instruction.chunk), state.context, buffer,
+                         last ? &end : nullptr, state.pieces_of(instruction.chunk));
+  });
   if (last && end.compute_loss) batch.losses.record(instruction.micro_batch.value, result);
 }
 
@@ -103,7 +115,7 @@ void handle<Opcode::kBackwardWeight>(RankState& state, const Instruction& instru
   PipeBuffer& buffer =
       state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
   state.gradients->begin_weights(state.context, instruction.chunk);
-  buffer.tape.backward_weight(state.context);
+  run_pass(state, [&] { buffer.tape.backward_weight(state.context); });
   buffer.tape.reset();
   state.gradients->end_weights(state.context, instruction.chunk);
 }

@@ -20,7 +20,8 @@ struct MeasuredMemory {
   PipeBytes peak;  // likewise in all streams since measuring began
   // Of micro batches that were fetched before a stream and not loaded yet, at its beginning.
   std::int64_t host_stash = 0;
-  // The most that a pass had allocated beyond what was there before or after it.
+  // The most that a pass had allocated beyond what was there before or after it. A transfer that
+  // ends while a pass runs takes its bytes away, so beside other ranks it may seem to be more.
   std::int64_t workspace = 0;
 };
 

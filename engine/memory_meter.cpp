@@ -46,7 +46,7 @@ ChunkId chunk_before(const schedule::Schedule& schedule, ChunkId chunk) {
 }  // namespace
 
 void MemoryMeter::begin_stream(std::int64_t) {
-  find_weights();
+  weights_ = weight_storages(state_.stages);
   records_.clear();
   counted_.clear();
   sum_ = {};
@@ -58,34 +58,13 @@ void MemoryMeter::begin_stream(std::int64_t) {
   measured_.host_stash = bytes_of(state_.batch.loaded);
 }
 
-void MemoryMeter::find_weights() {
-  weights_.clear();
-  for (const auto& stage : state_.stages) {
-    for (const model::StageParameter& parameter : stage->parameters()) {
-      weights_.insert(parameter.parameter->value.storage().get());
-    }
-    for (const tensor::GradSlot& slot : stage->slots()) weights_.insert(slot.grad.storage().get());
-  }
-}
-
 void MemoryMeter::before(std::int64_t, const Instruction& instruction) {
   if (instruction.opcode == Opcode::kSendActivation || instruction.opcode == Opcode::kSendGrad) {
     begin_transfer(instruction);
   }
-  if (!is_pass(instruction)) return;
-  tensor::MemoryCounters& counters = *state_.context.allocator->counters();
-  live_before_ = counters.live_bytes();
-  peak_before_ = counters.peak_bytes();
-  counters.reset_peak();
 }
 
 void MemoryMeter::after(std::int64_t, const Instruction& instruction) {
-  if (is_pass(instruction)) {
-    tensor::MemoryCounters& counters = *state_.context.allocator->counters();
-    const std::int64_t kept = std::max(live_before_, counters.live_bytes());
-    measured_.workspace = std::max(measured_.workspace, counters.peak_bytes() - kept);
-    counters.raise_peak(peak_before_);
-  }
   if (timing_ == SendTiming::kMeasured) poll_transfers();
   if (instruction.buffer.value >= 0) {
     look_at_buffers(instruction);
@@ -116,6 +95,7 @@ void MemoryMeter::look_at_buffers(const Instruction& instruction) {
 
 void MemoryMeter::end_stream() {
   measured_.last = sum_.peak();
+  measured_.workspace = *state_.workspace;
   if (measured_.last.total() > measured_.peak.total()) measured_.peak = measured_.last;
   forget_buffers();
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "engine/pipe_buffers.h"
 #include "engine/pipe_memory.h"
 #include "engine/rank_state.h"
+#include "engine/weight_storages.h"
 
 namespace penstock::engine {
 
@@ -20,8 +20,11 @@ namespace penstock::engine {
 // touched. Belongs to the rank's thread.
 class MemoryMeter final : public Observer {
  public:
-  // Borrows the state, whose buffers it lists and whose stages' weights it leaves out.
-  MemoryMeter(RankState& state, SendTiming timing) : state_(state), timing_(timing) {}
+  // Borrows the state, whose buffers it lists and whose stages' weights it leaves out, and whose
+  // passes begin to note their workspace.
+  MemoryMeter(RankState& state, SendTiming timing) : state_(state), timing_(timing) {
+    state_.workspace = 0;
+  }
 
   void begin_stream(std::int64_t batch) override;
   void before(std::int64_t step, const schedule::Instruction& instruction) override;
@@ -52,7 +55,6 @@ class MemoryMeter final : public Observer {
   Record& record(schedule::ChunkId chunk, schedule::BufferId buffer) {
     return records_[static_cast<std::size_t>(chunk.value)][static_cast<std::size_t>(buffer.value)];
   }
-  void find_weights();
   void forget_buffers();
   // Counts again what the instruction's buffer holds, and that of the chunk that hands over.
   void look_at_buffers(const schedule::Instruction& instruction);
@@ -67,12 +69,11 @@ class MemoryMeter final : public Observer {
 
   RankState& state_;
   SendTiming timing_;
-  std::unordered_set<const tensor::Storage*> weights_;
+  StorageSet weights_;
   std::unordered_map<const tensor::Storage*, Counted> counted_;
   std::vector<std::vector<Record>> records_;                               // by chunk and buffer
   std::vector<std::pair<schedule::ChunkId, schedule::BufferId>> sending_;  // may have transfers
   PipeBytesSum sum_;
-  std::int64_t live_before_ = 0, peak_before_ = 0;
   MeasuredMemory measured_;
 };
 

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "engine/any_order.h"
 #include "engine/auto_schedule.h"
 #include "engine/batch_config.h"
 #include "engine/cuts.h"
@@ -179,28 +180,24 @@ class Planner {
 
   // What FlatReducer allocates to sum gradients in another dtype, or scaled before.
   std::int64_t conversion_bytes(const Stages& stages) const {
-    if (replicas_ == 1) return 0;
     const PrecisionConfig& precision = config_.precision;
     const tensor::DType sent = precision.communication.value_or(precision.gradients);
     const ReductionConfig& reduction = config_.reduction;
     const bool scaled = !reduction.prescale && reduction.predivide_factor != 1.0;
-    std::int64_t all = 0, largest = 0, largest_back = 0, largest_scaled = 0;
+    std::int64_t all = 0, largest = 0, largest_scaled = 0;
     for (const auto& stage : stages) {
       for (const model::FlatWeights& weights : stage->flat_weights()) {
         const auto bytes_as = [&weights](tensor::DType dtype) {
           return weights.elements() * static_cast<std::int64_t>(tensor::size_of(dtype));
         };
-        // Back in their own dtype there are those of a share.
-        const std::int64_t back = owned_range(weights, share_).size() *
-                                  static_cast<std::int64_t>(tensor::size_of(precision.gradients));
         all += bytes_as(sent);
-        largest = std::max(largest, bytes_as(sent) + back);
-        largest_back = std::max(largest_back, back);
+        largest = std::max(largest, bytes_as(sent));
         if (scaled) largest_scaled = std::max(largest_scaled, bytes_as(precision.gradients));
       }
     }
-    if (sent == precision.gradients) return largest_scaled;
-    return std::max(config_.zero.stage == 2 ? largest : all + largest_back, largest_scaled);
+    if (sent == precision.gradients || replicas_ == 1) return largest_scaled;
+    // With ZeRO stage 2 a piece is summed before the next one begins.
+    return config_.zero.stage == 2 ? std::max(largest, largest_scaled) : all + largest_scaled;
   }
 
   // What GradientReducer allocates: a part for each of the rank's uses to send, and what all
@@ -274,6 +271,16 @@ std::vector<RankMemory> plan_training(const model::Module& module, const Config&
   if (is_auto(config.pipeline) && !config.pipeline.cost_file.empty()) {
     found = search_with_file(config.pipeline, micro_batches);
   }
+  const PipePlace first{
+      .replicas = static_cast<int>(batch.train_batch_size / batch.train_micro_batch_size_per_gpu /
+                                   batch.gradient_accumulation_steps)};
+  if (is_auto(config.pipeline) && !found) {
+    const schedule::StageMap map = auto_map(config.pipeline);
+    std::vector<schedule::PipeRank> all;
+    for (int rank = 0; rank < map.num_ranks(); ++rank) all.emplace_back(rank);
+    return plan_any_order(module, config, cut_module(module, config, map), map, all, micro_batches,
+                          example, first);
+  }
   std::vector<std::unique_ptr<schedule::Schedule>> pipe;
   std::vector<const schedule::Schedule*> streams;
   for (int rank = 0; rank < config.pipeline.stages; ++rank) {
@@ -283,10 +290,7 @@ std::vector<RankMemory> plan_training(const model::Module& module, const Config&
     streams.push_back(pipe.back().get());
   }
   const model::Bounds bounds = cut_module(module, config, pipe.front()->stage_map());
-  return plan_memory(
-      module, config, bounds, streams, example,
-      {.replicas = static_cast<int>(batch.train_batch_size / batch.train_micro_batch_size_per_gpu /
-                                    batch.gradient_accumulation_steps)});
+  return plan_memory(module, config, bounds, streams, example, first);
 }
 
 std::string to_text(std::span<const RankMemory> ranks) {

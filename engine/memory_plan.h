@@ -48,8 +48,8 @@ std::vector<RankMemory> plan_memory(const model::Module& module, const Config& c
                                     const model::MicroBatch& example, const PipePlace& place = {});
 
 // The plan of training on `ranks` ranks, by pipe rank, for the replica and the member of the model
-// group that need most: the first. With
-// pipeline.schedule "auto" and no cost file it is that of the first steps. Throws ConfigError or
+// group that need most: the first. With pipeline.schedule "auto" and no cost file it is the most
+// that any order may need, since none is found yet. Throws ConfigError or
 // ScheduleError for batch sizes, a schedule or cuts that cannot be.
 std::vector<RankMemory> plan_training(const model::Module& module, const Config& config, int ranks,
                                       const model::MicroBatch& example);

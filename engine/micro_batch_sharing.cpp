@@ -121,9 +121,9 @@ void share_micro_batches(RankState& state) {
   Batch& batch = state.batch;
   std::vector<std::int64_t> numbers;
   if (group.rank() == 0) numbers = Description::write(batch.loaded);
-  broadcast(state.context, group, numbers);
-  broadcast(state.context, group, batch.weights);
-  if (group.rank() != 0) batch.loaded = Description(numbers).read(state.context);
+  broadcast(state.host, group, numbers);
+  broadcast(state.host, group, batch.weights);
+  if (group.rank() != 0) batch.loaded = Description(numbers).read(state.host);
   std::vector<comm::Work> works;
   for (const MicroBatch& loaded : batch.loaded) {
     for (const auto* tensors : {&loaded.inputs, &loaded.labels}) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -75,6 +76,7 @@ struct RankState {
         comms(rank_world, rank_grid),
         module(std::move(rank_module)),
         context(tensor::make_cpu_allocator()),
+        host(tensor::make_cpu_allocator()),
         map(std::move(stage_map)),
         bounds(std::move(stage_bounds)) {}
 
@@ -84,6 +86,8 @@ struct RankState {
   comm::GridComms comms;
   model::Module module;
   model::Context context;
+  // Memory for micro batches that another rank loaded: apart, as that of any data source is.
+  tensor::Context host;
   tensor::DType weights = tensor::DType::kF32;        // of activations too
   schedule::StageMap map;                             // of training and evaluation
   std::vector<std::int64_t> bounds;                   // of all stages of the model, in layers
@@ -92,6 +96,8 @@ struct RankState {
   const schedule::Schedule* schedule = nullptr;       // borrowed: the one that runs
   PipeBuffers buffers;
   Traffic sent;
+  // The most that a pass allocated for itself (note_workspace); none: it is not measured.
+  std::optional<std::int64_t> workspace;
   Batch batch;
   std::unique_ptr<GradientReducer> gradients;
   std::unique_ptr<Updater> updater;      // null: this engine only evaluates

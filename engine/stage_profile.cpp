@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <memory>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "engine/pipe_buffers.h"
+#include "engine/weight_storages.h"
+#include "engine/workspace.h"
 
 namespace penstock::engine {
 
@@ -19,11 +20,7 @@ using tensor::Tensor;
 // looking into a storage may write in place.
 class Items {
  public:
-  explicit Items(const model::Stage& stage) {
-    for (const model::StageParameter& parameter : stage.parameters()) {
-      weights_.insert(parameter.parameter->value.storage().get());
-    }
-  }
+  explicit Items(model::Stage& stage) { add_weight_storages(stage, weights_); }
 
   int number(const Tensor& tensor) {
     const auto [entry, added] =
@@ -53,7 +50,7 @@ class Items {
   const std::vector<std::int64_t>& bytes() const { return bytes_; }
 
  private:
-  std::unordered_set<const Storage*> weights_;
+  StorageSet weights_;
   std::unordered_map<const Storage*, int> numbers_;
   std::vector<std::weak_ptr<const Storage>> addresses_;  // so that no other storage gets one
   std::vector<std::int64_t> bytes_;
@@ -97,17 +94,6 @@ class Profiler {
   }
 
  private:
-  // Runs a pass, and notes what it had allocated for itself.
-  template <class Pass>
-  void measure(std::int64_t& workspace, const Pass& pass) {
-    tensor::MemoryCounters& counters = *context_.allocator->counters();
-    const std::int64_t before = counters.live_bytes();
-    counters.reset_peak();
-    pass();
-    const std::int64_t kept = std::max(before, counters.live_bytes());
-    workspace = std::max(workspace, counters.peak_bytes() - kept);
-  }
-
   void feed() {
     buffer_ = std::make_unique<PipeBuffer>();
     items_ = std::make_unique<Items>(stage_);
@@ -129,7 +115,7 @@ class Profiler {
     for (const Tensor& input : buffer_->inputs) inputs.push_back(items_->number(input));
     StageProfile::Part held = items_->part(*buffer_, BufferPart::kInputs);
     StageProfile::Part labels = items_->part(*buffer_, BufferPart::kLabels);
-    measure(profile_.forward_workspace, [&] {
+    note_workspace(context_, profile_.forward_workspace, [&] {
       run_forward(stage_, context_, *buffer_, feed_.end ? &*feed_.end : nullptr, feed_.pieces);
     });
     StageProfile::Part outputs = items_->part(*buffer_, BufferPart::kOutputs);
@@ -172,7 +158,8 @@ class Profiler {
 
   void backward(std::int64_t& workspace, TapePass pass) {
     const std::optional<double> scale = feed_.end ? std::optional<double>(1.0) : std::nullopt;
-    measure(workspace, [&] { run_backward(context_, *buffer_, scale, pass, feed_.pieces); });
+    note_workspace(context_, workspace,
+                   [&] { run_backward(context_, *buffer_, scale, pass, feed_.pieces); });
   }
 
   std::vector<int> input_grad_items() {
@@ -197,7 +184,8 @@ class Profiler {
     profile_.split_input_grads = items_->part(*buffer_, BufferPart::kInputGrads);
     profile_.kept_tape = items_->part(*buffer_, BufferPart::kTape);
     buffer_->input_grads.clear();
-    measure(profile_.split_backward_workspace, [&] { buffer_->tape.backward_weight(context_); });
+    note_workspace(context_, profile_.split_backward_workspace,
+                   [&] { buffer_->tape.backward_weight(context_); });
     const std::vector<std::int64_t>& bytes = items_->bytes();
     profile_.bytes.resize(std::max(profile_.bytes.size(), bytes.size()));
     for (std::size_t i = 0; i < bytes.size(); ++i) {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "tensor/ops/cast.h"
 #include "tensor/ops/elementwise.h"
 
 namespace penstock::engine {
@@ -14,14 +13,8 @@ namespace {
 // Keeps a clipped norm finite when the norm is 0; DeepSpeed's and PyTorch's value.
 constexpr double kClipEpsilon = 1e-6;
 
-}  // namespace
-
-namespace {
-
 void begin_master(tensor::Context& context, ParameterState& state) {
-  tensor::Tensor& master = state.state.back();
-  tensor::add_into(context, master, tensor::cast(context, state.value, master.dtype()),
-                   /*overwrite=*/true);
+  tensor::add_into(context, state.state.back(), state.value, /*overwrite=*/true);
 }
 
 }  // namespace
