@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -47,6 +48,15 @@ std::int64_t count(const json& engine, const char* name) {
                               "\" to be a whole number >= 0, got " + value.dump());
 }
 
+// An object that may be null, but is never left out: what is missing is a fault.
+std::optional<json> object(const json& engine, const char* name) {
+  auto value = field<json>(engine, name);
+  if (value.is_null()) return std::nullopt;
+  if (value.is_object()) return value;
+  throw checkpoint::FileError(std::string("engine.json: expected \"") + name +
+                              "\" to be an object or null, got " + value.dump());
+}
+
 json client_object(const std::map<std::string, std::string>& values) {
   json object = json::object();
   for (const auto& [key, text] : values) {
@@ -85,12 +95,14 @@ std::string to_text(const EngineJson& engine) {
   out["client_state"] = engine.client_state;
   out["client_values"] = client_object(engine.client_values);
   out["frozen_excluded"] = engine.frozen_excluded;
+  out["loss_scale"] = nullptr;
   if (engine.loss_scale) {
     out["loss_scale"] = {{"scale", engine.loss_scale->scale},
                          {"iteration", engine.loss_scale->iteration},
                          {"last_overflow", engine.loss_scale->last_overflow},
                          {"overflows_left", engine.loss_scale->overflows_left}};
   }
+  out["found_schedule"] = nullptr;
   if (engine.found_schedule) {
     out["found_schedule"] = {{"table", engine.found_schedule->table},
                              {"costs", engine.found_schedule->costs},
@@ -128,19 +140,17 @@ EngineJson parse_engine_json(const std::string& text) {
     engine.client_values[key] = value.dump();
   }
   engine.frozen_excluded = field<bool>(stored, "frozen_excluded");
-  if (stored.contains("loss_scale")) {
-    const json& scale = stored["loss_scale"];
-    engine.loss_scale = {.scale = field<double>(scale, "scale"),
-                         .iteration = field<std::int64_t>(scale, "iteration"),
-                         .last_overflow = field<std::int64_t>(scale, "last_overflow"),
-                         .overflows_left = field<int>(scale, "overflows_left")};
+  if (const auto scale = object(stored, "loss_scale")) {
+    engine.loss_scale = {.scale = field<double>(*scale, "scale"),
+                         .iteration = field<std::int64_t>(*scale, "iteration"),
+                         .last_overflow = field<std::int64_t>(*scale, "last_overflow"),
+                         .overflows_left = field<int>(*scale, "overflows_left")};
   }
-  if (stored.contains("found_schedule")) {
-    const json& found = stored["found_schedule"];
-    engine.found_schedule = {.table = field<std::string>(found, "table"),
-                             .costs = field<std::string>(found, "costs"),
-                             .name = field<std::string>(found, "name"),
-                             .makespan = field<double>(found, "makespan")};
+  if (const auto found = object(stored, "found_schedule")) {
+    engine.found_schedule = {.table = field<std::string>(*found, "table"),
+                             .costs = field<std::string>(*found, "costs"),
+                             .name = field<std::string>(*found, "name"),
+                             .makespan = field<double>(*found, "makespan")};
   }
   return engine;
 }
