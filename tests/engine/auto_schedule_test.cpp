@@ -13,7 +13,7 @@
 #include "schedule/io/costs_json.h"
 #include "schedule/registry.h"
 #include "schedule/simulate.h"
-#include "tests/engine/fixtures.h"
+#include "tests/engine/reference.h"
 
 namespace penstock::testing {
 
@@ -122,6 +122,38 @@ TEST(AutoSchedule, IsFoundAfterAFewStepsAndTrainsTheSame) {
     const auto wanted = on_ranks<Result>(1, [&](auto& world) { return train(world, plain, 8); });
     for (std::size_t step = 0; step < 8; ++step) {
       EXPECT_NEAR(results[0].losses[step], wanted[0].losses[step], 1e-5) << step;
+    }
+  }
+}
+
+// Before an order is found, the plan has room for any; afterwards it is that of what was run.
+TEST(AutoSchedule, NeverHoldsMoreThanThePlan) {
+  for (const int chunks : {1, 2}) {
+    for (const bool recompute : {false, true}) {
+      const RunSpec run =
+          auto_run(chunks, recompute ? R"(, "activation_checkpoint_interval": 1)" : "");
+      const auto example = take(*mlp_samples(1), 1);
+      const auto before = engine::plan_training(mlp8(), config_of(run), 2, example);
+      on_ranks<bool>(2, [&](comm::World& world) {
+        engine::Engine engine(world, mlp8(), config_of(run), mlp_samples(1000));
+        const engine::RankMemory any = engine.planned_memory(example);
+        EXPECT_EQ(any.total(), before[static_cast<std::size_t>(world.rank())].total());
+        engine.measure_memory(engine::SendTiming::kLastLegalPoint);
+        for (int step = 0; step < kStepsBeforeSearch + 3; ++step) {
+          EXPECT_EQ(engine.found_schedule() != nullptr, step > kStepsBeforeSearch);
+          engine.train_batch();
+          const engine::RankMemory plan = engine.planned_memory(example);
+          const engine::MeasuredMemory& measured = engine.measured_memory();
+          EXPECT_GT(measured.last.total(), 0);
+          EXPECT_LE(measured.last.total(), plan.pipe_buffers.total()) << "step " << step;
+          EXPECT_LE(measured.peak.total(), plan.pipe_buffers.total()) << "step " << step;
+          EXPECT_LE(engine.memory().peak_bytes(), plan.total()) << "step " << step;
+          EXPECT_LE(plan.pipe_buffers.total(), any.pipe_buffers.total());
+        }
+        EXPECT_LT(engine.planned_memory(example).total(), any.total());
+        engine.close();
+        return true;
+      });
     }
   }
 }

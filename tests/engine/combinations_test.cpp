@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "model/zoo/llama.h"
 #include "tests/engine/mixed_runs.h"
 
 namespace penstock::testing {
@@ -68,43 +67,6 @@ TEST_P(Combinations, TrainAsOneRankDoesInFp32) {
     }
   }
   EXPECT_EQ(ran, 96);
-}
-
-// Grouped queries: two key heads for four of queries.
-TEST(LlamaOnEightRanks, TrainsAsOneRankDoesAndRepeatsItsBits) {
-  constexpr int kLong = 20;
-  const auto llama = [](bool tied) {
-    model::LlamaConfig config;
-    config.layers = 3;
-    config.heads = 4;
-    config.kv_heads = 2;
-    config.width = 16;
-    config.head = 4;
-    config.inner = 24;
-    config.context = 6;
-    config.vocabulary = 32;
-    config.tied = tied;
-    return model::make_llama(config);
-  };
-  const auto source = [] { return token_samples(256); };
-  for (const bool tied : {false, true}) {
-    const MixedOutcome wanted = train(llama(tied), source, {}, kLong)[0];
-    EXPECT_LT(wanted.losses.back(), wanted.losses.front());
-    for (const bool sequence : {false, true}) {
-      MixedRun run{.zero = 1, .pipe = 2, .data = 2, .model = 2, .recompute = sequence ? 1 : 0};
-      if (sequence) run.more = R"({"tensor_parallel": {"sequence_parallel": true}})";
-      SCOPED_TRACE(run.text());
-      const auto first = train(llama(tied), source, run, kLong);
-      const auto second = train(llama(tied), source, run, kLong);
-      for (std::size_t step = 0; step < kLong; ++step) {
-        EXPECT_NEAR(first[0].losses[step], wanted.losses[step], 1e-5 * wanted.losses[step]);
-      }
-      EXPECT_EQ(first[0].losses, second[0].losses);
-      for (std::size_t rank = 0; rank < first.size(); ++rank) {
-        EXPECT_TRUE(first[rank].weights == second[rank].weights);
-      }
-    }
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Combinations, ::testing::Values("fp32", "bf16", "fp16"),

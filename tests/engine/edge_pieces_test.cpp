@@ -24,15 +24,15 @@ using tensor::Tensor;
 
 std::string pipeline(const std::string& schedule, bool activations, bool gradients) {
   const auto text = [](bool flag) { return std::string(flag ? "true" : "false"); };
-  return R"({"schedule": ")" + schedule + R"(", "pipe_partitioned": )" + text(activations) +
-         R"(, "grad_partitioned": )" + text(gradients) + "}";
+  return R"({"pipeline": {"schedule": ")" + schedule + R"(", "pipe_partitioned": )" +
+         text(activations) + R"(, "grad_partitioned": )" + text(gradients) + "}}";
 }
 
 TEST(EdgePieces, GiveTheSameBits) {
   for (const std::string schedule : {"1f1b", "zb_h1", "zbv"}) {
     const auto run = [&](bool activations, bool gradients) {
       return train(
-          {.grid = {2, 1, 2}, .steps = 3, .pipeline = pipeline(schedule, activations, gradients)});
+          {.grid = {2, 1, 2}, .steps = 3, .more = pipeline(schedule, activations, gradients)});
     };
     const Trained whole = run(false, false);
     for (const auto& [activations, gradients] :

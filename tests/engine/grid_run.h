@@ -11,11 +11,9 @@
 
 #include "comm/world.h"
 #include "engine/engine.h"
+#include "tests/support/timeout.h"
 
 namespace penstock::testing {
-
-// Time within which any test here must end.
-inline constexpr double kTimeoutSeconds = 60.0;
 
 // Ranks as threads. The results are by rank. Rethrows the first exception.
 template <class Result>

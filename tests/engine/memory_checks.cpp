@@ -21,20 +21,28 @@ std::string text_of(const PipeBytes& bytes) {
 
 }  // namespace
 
-MemoryComparison measure_training(comm::World& world, const Subject& subject,
-                                  const ScheduleRun& run) {
-  engine::Engine engine(world, subject.module(), run.config(), subject.data(),
-                        {.schedule = run.own});
+MemoryComparison measure_training(comm::World& world, const model::Module& module,
+                                  const engine::Config& config,
+                                  const std::function<std::unique_ptr<model::DataSource>()>& data,
+                                  const engine::EngineOptions& options) {
+  engine::Engine engine(world, module, config, data(), options);
   MemoryComparison result;
-  result.plan = engine.planned_memory(take(*subject.data(), 1));
+  result.plan = engine.planned_memory(take(*data(), 1));
   engine.measure_memory(SendTiming::kLastLegalPoint);
   engine.train_batch();
   result.longest = engine.measured_memory();
   engine.measure_memory();
   engine.train_batch();
   result.measured = engine.measured_memory();
+  result.peak = engine.memory().peak_bytes();
   engine.close();
   return result;
+}
+
+MemoryComparison measure_training(comm::World& world, const Subject& subject,
+                                  const ScheduleRun& run) {
+  return measure_training(world, subject.module(), run.config(), subject.data,
+                          {.schedule = run.own});
 }
 
 MemoryComparison measure_evaluation(comm::World& world, const Subject& subject,

@@ -2,9 +2,10 @@
 #include <cstring>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint.h"
 #include "model/zoo/gpt2.h"
+#include "tests/engine/checkpoint_content.h"
 #include "tests/engine/mixed_runs.h"
 
 namespace penstock::testing {
@@ -61,17 +62,7 @@ MixedOutcome load_and_go_on(const MixedRun& run, const std::filesystem::path& fr
 using Tensors = std::map<std::string, std::vector<std::byte>>;
 
 Tensors tensors_of(const std::filesystem::path& folder) {
-  Tensors tensors;
-  comm::run_local(1, {}, [&](comm::World& world) {
-    const auto reader = checkpoint::Reader::open(world, folder);
-    const tensor::Context context(tensor::make_cpu_allocator());
-    for (const auto& [name, info] : reader.tensors()) {
-      const tensor::Tensor values = tensor::Tensor::empty(context, info.shape, info.dtype);
-      reader.read(name, values);
-      tensors[name] = {values.raw(), values.raw() + values.nbytes()};
-    }
-  });
-  return tensors;
+  return content_of(folder).tensors;
 }
 
 void expect_losses(const MixedOutcome& actual, const MixedOutcome& wanted, double tolerance) {
@@ -105,22 +96,126 @@ TEST_P(Reshape, AnyGridAndZeroStageGoesOn) {
   }
 }
 
-// The same grid goes on with the same bits, the loss scale included.
+// The same grid goes on with the same bits, whatever is random or counts: dropout, the lr schedule,
+// moments and their bias correction, masters, the loss scale, the place in the data.
+struct Resumed {
+  std::vector<MixedOutcome> outcomes;  // by rank, of the last five steps
+  CheckpointContent end;
+};
+
+// Ten steps, of which the last five may be those of new engines, begun with other weights.
+Resumed ten_steps(const MixedRun& run, bool interrupted) {
+  const model::Module module = model::make_gpt2(
+      {.layers = 2, .heads = 2, .width = 8, .context = 6, .vocabulary = 32, .dropout = 0.2});
+  const TemporaryFolder folder;
+  Resumed resumed;
+  const auto finish = [&](Engine& engine) {
+    MixedOutcome outcome = train(engine, 5);
+    EXPECT_EQ(engine.global_steps(), 10);
+    engine.save_checkpoint(folder.path(), "end", {.client_state = "the trainer's"});
+    engine.close();
+    return outcome;
+  };
+  resumed.outcomes = on_ranks<MixedOutcome>(run.ranks(), [&](comm::World& world) {
+    Engine engine(world, module, run.config(), tokens());
+    train(engine, 5);
+    if (!interrupted) return finish(engine);
+    engine.save_checkpoint(folder.path(), "middle", {.client_state = "the trainer's"});
+    engine.close();
+    return MixedOutcome();
+  });
+  if (interrupted) {
+    resumed.outcomes = on_ranks<MixedOutcome>(run.ranks(), [&](comm::World& world) {
+      engine::Config config = run.config();
+      config.seed += 1;
+      Engine engine(world, module, config, tokens());
+      EXPECT_EQ(engine.load_checkpoint(folder.path()).client_state, "the trainer's");
+      return finish(engine);
+    });
+  }
+  resumed.end = content_of(folder.path(), "end");
+  return resumed;
+}
+
 TEST_P(Reshape, TheSameGridGoesOnBitForBit) {
   for (const int zero : {0, 1, 2}) {
-    MixedRun run = run_of(GetParam(), zero, 2, 2, 1);
+    MixedRun run{.precision = GetParam(), .zero = zero, .pipe = 2, .data = 2, .clip = 0.5};
+    run.more = R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.01,
+                                                                "warmup_num_steps": 8}})";
     if (run.precision == "fp16") {
-      run.more = R"({"fp16": {"initial_scale_power": 8, "loss_scale_window": 2}})";
+      run.more += R"(, "fp16": {"initial_scale_power": 8, "loss_scale_window": 2})";
     }
-    const TemporaryFolder folder;
-    const MixedOutcome wanted = save_and_go_on(run, folder.path() / "saved");
-    const MixedOutcome outcome =
-        load_and_go_on(run, folder.path() / "saved", folder.path() / "again");
-    EXPECT_EQ(outcome.losses, wanted.losses);
-    EXPECT_EQ(outcome.norms, wanted.norms);
-    EXPECT_EQ(outcome.scales, wanted.scales);
-    EXPECT_TRUE(outcome.weights == wanted.weights);
-    EXPECT_EQ(wanted.scales.front() != wanted.scales.back(), run.precision == "fp16");
+    run.more += "}";
+    SCOPED_TRACE(run.text());
+    const Resumed wanted = ten_steps(run, /*interrupted=*/false);
+    const Resumed outcome = ten_steps(run, /*interrupted=*/true);
+    for (std::size_t rank = 0; rank < wanted.outcomes.size(); ++rank) {
+      EXPECT_EQ(outcome.outcomes[rank].losses, wanted.outcomes[rank].losses);
+      EXPECT_EQ(outcome.outcomes[rank].norms, wanted.outcomes[rank].norms);
+      EXPECT_EQ(outcome.outcomes[rank].scales, wanted.outcomes[rank].scales);
+      EXPECT_TRUE(outcome.outcomes[rank].weights == wanted.outcomes[rank].weights);
+    }
+    const std::vector<double>& scales = wanted.outcomes[0].scales;
+    EXPECT_EQ(scales.front() != scales.back(), run.precision == "fp16");
+    EXPECT_TRUE(outcome.end.tensors == wanted.end.tensors);
+    EXPECT_EQ(outcome.end.engine_json, wanted.end.engine_json);
+    EXPECT_EQ(wanted.end.tensors.contains("tied_modules.wte.weight/master"),
+              run.precision != "fp32");
+  }
+}
+
+// Every tensor, masters too, and all that engine.json says, of the loss scale too.
+TEST(Resume, ACheckpointInFp16WithoutOneItemIsRefusedByItsName) {
+  using nlohmann::json;
+  const MixedRun run{.precision = "fp16", .zero = 1, .data = 2};
+  const model::Module module =
+      model::make_gpt2({.layers = 1, .heads = 1, .width = 4, .context = 6, .vocabulary = 32});
+  const TemporaryFolder folder;
+  on_ranks<bool>(2, [&](comm::World& world) {
+    Engine engine(world, module, run.config(), tokens());
+    train(engine, 1);
+    engine.save_checkpoint(folder.path());
+    engine.close();
+    return true;
+  });
+  const auto error_without = [&](const std::string& tensor, const json& engine_json) {
+    const TemporaryFolder copy;
+    rewrite_checkpoint(folder.path(), copy.path(), tensor, engine_json.dump());
+    const auto errors = on_ranks<std::string>(2, [&](comm::World& world) {
+      Engine engine(world, module, run.config(), tokens());
+      const Weights before = float_weights(engine);
+      std::string error = thrown_by([&] { engine.load_checkpoint(copy.path()); });
+      EXPECT_EQ(float_weights(engine) == before, !error.empty());
+      engine.close();
+      return error;
+    });
+    EXPECT_EQ(errors[0], errors[1]);
+    return errors[0];
+  };
+  const CheckpointContent content = content_of(folder.path());
+  const json saved = json::parse(content.engine_json);
+  EXPECT_EQ(error_without("", saved), "");
+  int masters = 0;
+  for (const auto& [name, bytes] : content.tensors) {
+    EXPECT_NE(error_without(name, saved).find("the checkpoint has no \"" + name + "\""),
+              std::string::npos);
+    if (name.ends_with("/master")) ++masters;
+  }
+  EXPECT_EQ(masters * 4, std::ssize(content.tensors)) << "weight, two moments and master each";
+  const auto expect_named = [&](const std::string& key, const json& engine_json) {
+    const std::string error = error_without("", engine_json);
+    EXPECT_NE(error.find("\"" + key + "\""), std::string::npos) << key << ": " << error;
+  };
+  for (const auto& [key, value] : saved.items()) {
+    json less = saved;
+    less.erase(key);
+    expect_named(key, less);
+  }
+  ASSERT_GE(saved["loss_scale"].size(), 3u);
+  for (const auto& [key, value] : saved["loss_scale"].items()) {
+    json less = saved;
+    less["loss_scale"].erase(key);
+    expect_named(key, less);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "tests/engine/mixed_runs.h"
 
+#include <limits>
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -60,6 +62,18 @@ MixedOutcome train(engine::Engine& engine, int steps) {
   }
   outcome.weights = float_weights(engine);
   return outcome;
+}
+
+void spoil(engine::Engine& engine, const comm::World& world, int rank, std::int64_t after) {
+  if (world.rank() != rank) return;
+  engine.replace_handler(
+      schedule::Opcode::kBackwardPass,
+      [&engine, after](const schedule::Instruction& instruction, const std::function<void()>& run) {
+        run();
+        if (engine.global_steps() != after || instruction.micro_batch.value != 3) return;
+        engine.stages().front()->slots()[0].grad.data<float>()[1] =
+            std::numeric_limits<float>::infinity();
+      });
 }
 
 std::vector<MixedOutcome> train(const model::Module& module,

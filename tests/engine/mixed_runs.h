@@ -37,6 +37,9 @@ struct MixedOutcome {
 Weights float_weights(engine::Engine& engine);
 // Collective over the world, of run.ranks().
 MixedOutcome train(engine::Engine& engine, int steps);
+// From now on puts an infinity into a gradient of `rank`, in its micro batch 3 of the step after
+// `after` steps.
+void spoil(engine::Engine& engine, const comm::World& world, int rank, std::int64_t after);
 // On ranks that are threads; fails the test where ranks disagree on what they share.
 std::vector<MixedOutcome> train(const model::Module& module,
                                 const std::function<std::unique_ptr<model::DataSource>()>& data,

@@ -8,20 +8,37 @@ namespace penstock::testing {
 namespace {
 
 void expect_close_outcome(const Trained& outcome, const Trained& wanted) {
-  ASSERT_EQ(outcome.losses.size(), wanted.losses.size());
-  for (std::size_t i = 0; i < wanted.losses.size(); ++i) {
-    EXPECT_NEAR(outcome.losses[i], wanted.losses[i], 1e-5 * wanted.losses[i]) << "step " << i;
-    EXPECT_NEAR(outcome.norms[i], wanted.norms[i], 1e-3 * wanted.norms[i]) << "step " << i;
-  }
+  expect_close_steps(outcome.losses, outcome.norms, wanted);
 }
 
 TEST(ModelAxis, TwentyStepsOfAGpt2OnEightRanksAreThoseOfOne) {
   for (const double dropout : {0.0, 0.1}) {
-    const Trained one = train({.dropout = dropout});
+    const Trained one = train({.module = small_gpt2(dropout)});
     ASSERT_LT(one.losses.back(), 0.9 * one.losses.front()) << "the model does not learn";
     ASSERT_GT(one.norms.front(), 0.5) << "clipping is not in force";
     for (const bool sequence_parallel : {false, true}) {
-      const Training run{.grid = {2, 2, 2, sequence_parallel}, .dropout = dropout};
+      const Training run{.grid = {2, 2, 2, sequence_parallel}, .module = small_gpt2(dropout)};
+      SCOPED_TRACE(run.grid.text());
+      const Trained outcome = train(run);
+      expect_close_outcome(outcome, one);
+      EXPECT_EQ(train(run), outcome) << "not repeatable";
+    }
+  }
+}
+
+// The optimizer state and the activations are shared out too.
+TEST(ModelAxis, TwentyStepsOfALlamaOnEightRanksAreThoseOfOne) {
+  for (const bool tied : {false, true}) {
+    const Trained one = train({.module = small_llama(tied)});
+    ASSERT_LT(one.losses.back(), 0.9 * one.losses.front()) << "the model does not learn";
+    for (const bool sequence_parallel : {false, true}) {
+      const std::string recompute = sequence_parallel ? "1" : "0";
+      const Training run{.grid = {2, 2, 2, sequence_parallel},
+                         .module = small_llama(tied),
+                         .more = R"({"zero_optimization": {"stage": 1},
+                                     "pipeline": {"activation_checkpoint_interval": )" +
+                                 recompute + "}}",
+                         .gradients = false};
       SCOPED_TRACE(run.grid.text());
       const Trained outcome = train(run);
       expect_close_outcome(outcome, one);
@@ -31,12 +48,13 @@ TEST(ModelAxis, TwentyStepsOfAGpt2OnEightRanksAreThoseOfOne) {
 }
 
 TEST(ModelAxis, GradientsOfEveryLayerAreThoseOfOneRank) {
-  const std::string still = R"({"type": "SGD", "params": {"lr": 1e-30}})";
-  const Trained one = train({.steps = 1, .optimizer = still});
-  for (const ModelGrid& grid :
-       {ModelGrid{2, 2, 2}, ModelGrid{2, 2, 2, true}, ModelGrid{1, 1, 4}, ModelGrid{4, 1, 2}}) {
-    SCOPED_TRACE(grid.text());
-    expect_close(train({.grid = grid, .steps = 1, .optimizer = still}).gradients, one.gradients);
+  for (const model::Module& module : {small_gpt2(), small_llama(), small_llama(/*tied=*/false)}) {
+    const Trained one = train({.module = module, .steps = 1});
+    for (const ModelGrid& grid :
+         {ModelGrid{2, 2, 2}, ModelGrid{2, 2, 2, true}, ModelGrid{1, 1, 4}, ModelGrid{4, 1, 2}}) {
+      SCOPED_TRACE(module.layers[0].type + " on " + grid.text());
+      expect_close(train({.grid = grid, .module = module, .steps = 1}).gradients, one.gradients);
+    }
   }
 }
 
@@ -49,8 +67,8 @@ TEST(ModelAxis, InitialWeightsDependOnNoGrid) {
   }
 }
 
-// joined() compares what several ranks hold: norms and biases that every rank of a model group has,
-// after each of so many steps, whatever data the other ranks' sources have.
+// Norms and biases that every rank of a model group has, whatever data the other ranks' sources
+// have.
 TEST(ModelAxis, WhatEveryRankHasStaysTheSameBits) {
   const std::string sgd = R"({"type": "SGD", "params": {"lr": 0.05}})";
   const Trained one = train({.steps = 50, .optimizer = sgd});
@@ -59,7 +77,8 @@ TEST(ModelAxis, WhatEveryRankHasStaysTheSameBits) {
       const Training run{.grid = {1, 1, model, sequence_parallel},
                          .steps = 50,
                          .optimizer = sgd,
-                         .other_data = true};
+                         .other_data = true,
+                         .check_each_step = true};
       SCOPED_TRACE(run.grid.text());
       const Trained outcome = train(run);
       expect_close(outcome.weights, one.weights, 1e-3);
@@ -117,7 +136,7 @@ TEST(ModelAxis, EvaluationGivesWholeLogits) {
     });
   };
   const std::vector<float> wanted = evaluate({})[0];
-  ASSERT_EQ(wanted.size(), 2u * kGpt2Context * kGpt2Vocabulary);
+  ASSERT_EQ(wanted.size(), 2u * kSmallContext * kSmallVocabulary);
   for (const ModelGrid& grid : {ModelGrid{1, 1, 4}, ModelGrid{1, 1, 2, true}}) {
     for (const std::vector<float>& logits : evaluate(grid)) {
       ASSERT_EQ(logits.size(), wanted.size());

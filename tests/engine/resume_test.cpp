@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint.h"
+#include "tests/engine/checkpoint_content.h"
 #include "tests/engine/fixtures.h"
 
 namespace penstock::testing {
@@ -74,27 +74,6 @@ std::vector<Outcome> resumed(const RunSpec& run, const fs::path& folder) {
   return outcomes;
 }
 
-// Every tensor of a checkpoint, weights and optimizer state, and what engine.json says.
-struct Content {
-  std::map<std::string, std::vector<std::byte>> tensors;
-  json engine;
-  bool operator==(const Content&) const = default;
-};
-
-Content content_of(const fs::path& folder, const std::string& tag) {
-  return on_ranks<Content>(1, [&](comm::World& world) {
-    const auto reader = checkpoint::Reader::open(world, folder, tag);
-    const tensor::Context context(tensor::make_cpu_allocator());
-    Content content{{}, json::parse(reader.engine_json())};
-    for (const auto& [name, info] : reader.tensors()) {
-      const tensor::Tensor value = tensor::Tensor::empty(context, info.shape, info.dtype);
-      reader.read(name, value);
-      content.tensors[name].assign(value.raw(), value.raw() + value.nbytes());
-    }
-    return content;
-  })[0];
-}
-
 TEST(Resume, GoesOnBitForBit) {
   for (const auto& [pipe, data] : {std::pair{1, 1}, {2, 2}, {4, 1}}) {
     SCOPED_TRACE("pipe " + std::to_string(pipe) + ", data " + std::to_string(data));
@@ -119,7 +98,7 @@ TEST(Resume, GoesOnBitForBit) {
       EXPECT_EQ(outcomes[rank].counters, wanted[rank].counters);
       EXPECT_EQ(outcomes[rank].client_state, "what the trainer keeps\n\"");
     }
-    const Content saved = content_of(one.path(), "end");
+    const CheckpointContent saved = content_of(one.path(), "end");
     EXPECT_EQ(saved.tensors.size(), 16u * 3) << "weights and two moments each";
     EXPECT_EQ(content_of(two.path(), "end"), saved);
   }
@@ -190,47 +169,27 @@ void expect_refused(const fs::path& folder, const std::string& text) {
   }
 }
 
-// Writes the same checkpoint again, valid in itself, without one tensor or with another
-// engine.json.
-void rewrite(const fs::path& from, const fs::path& to, const std::string& dropped,
-             const json& engine) {
-  on_ranks<bool>(1, [&](comm::World& world) {
-    const auto reader = checkpoint::Reader::open(world, from);
-    const tensor::Context context(tensor::make_cpu_allocator());
-    checkpoint::FilePlan plan{checkpoint::model_states_file(0, 0), {}};
-    for (const auto& [name, info] : reader.tensors()) {
-      if (name == dropped) continue;
-      const tensor::Tensor value = tensor::Tensor::empty(context, info.shape, info.dtype);
-      reader.read(name, value);
-      plan.pieces.push_back(checkpoint::Piece::whole(name, value));
-    }
-    checkpoint::save(
-        world,
-        {.directory = to, .tag = reader.tag(), .files = {plan}, .engine_json = engine.dump()});
-    return true;
-  });
-}
-
 TEST(Resume, ACheckpointWithoutOneItemIsRefusedByItsName) {
   const TemporaryFolder folder;
   save_small(folder.path());
-  const Content content = content_of(folder.path(), "step1");
+  const CheckpointContent content = content_of(folder.path(), "step1");
+  const json saved = json::parse(content.engine_json);
   {
     const TemporaryFolder same;
-    rewrite(folder.path(), same.path(), "", content.engine);
+    rewrite_checkpoint(folder.path(), same.path(), "", content.engine_json);
     EXPECT_EQ(load_errors(same.path()), (std::vector<std::string>{"", ""}));
   }
   ASSERT_EQ(content.tensors.size(), 4u * 3);
   for (const auto& [name, bytes] : content.tensors) {
     const TemporaryFolder copy;
-    rewrite(folder.path(), copy.path(), name, content.engine);
+    rewrite_checkpoint(folder.path(), copy.path(), name, content.engine_json);
     expect_refused(copy.path(), "layer " + name.substr(0, 1) + ": the checkpoint has no \"" + name);
   }
-  for (const auto& [key, value] : content.engine.items()) {
-    json engine = content.engine;
+  for (const auto& [key, value] : saved.items()) {
+    json engine = saved;
     engine.erase(key);
     const TemporaryFolder copy;
-    rewrite(folder.path(), copy.path(), "", engine);
+    rewrite_checkpoint(folder.path(), copy.path(), "", engine.dump());
     expect_refused(copy.path(), "engine.json has no \"" + key + "\"");
   }
 }
@@ -238,18 +197,19 @@ TEST(Resume, ACheckpointWithoutOneItemIsRefusedByItsName) {
 TEST(Resume, ACheckpointWithAnItemOfTheWrongTypeIsRefusedByItsName) {
   const TemporaryFolder folder;
   save_small(folder.path());
-  const Content content = content_of(folder.path(), "step1");
-  for (const auto& [key, value] : content.engine.items()) {
-    json engine = content.engine;
+  const CheckpointContent content = content_of(folder.path(), "step1");
+  const json saved = json::parse(content.engine_json);
+  for (const auto& [key, value] : saved.items()) {
+    json engine = saved;
     engine[key] = value.is_string() ? json(7) : json("seven");
     const TemporaryFolder copy;
-    rewrite(folder.path(), copy.path(), "", engine);
+    rewrite_checkpoint(folder.path(), copy.path(), "", engine.dump());
     expect_refused(copy.path(), "\"" + key + "\"");
   }
-  json negative = content.engine;
+  json negative = saved;
   negative["data_position"] = -4;
   const TemporaryFolder copy;
-  rewrite(folder.path(), copy.path(), "", negative);
+  rewrite_checkpoint(folder.path(), copy.path(), "", negative.dump());
   expect_refused(copy.path(), "-4");
 }
 

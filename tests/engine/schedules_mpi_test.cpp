@@ -1,15 +1,13 @@
 // Schedules and stage maps under mpirun: as one stage trains, bit for bit.
 #include <map>
-#include <memory>
 
 #include <gtest/gtest.h>
 
 #include "tests/engine/whole_batch_runs.h"
+#include "tests/support/mpi_main.h"
 
 namespace penstock::testing {
 namespace {
-
-std::unique_ptr<comm::World> mpi;
 
 void check(const Subject& subject, const ScheduleRun& run) {
   static std::map<std::pair<std::string, int>, ScheduleOutcome> one_stage;
@@ -17,14 +15,14 @@ void check(const Subject& subject, const ScheduleRun& run) {
   const auto [found, added] = one_stage.try_emplace({subject.name, run.data});
   // Every process makes it by itself, on threads.
   if (added) found->second = train(subject, {.data = run.data, .gas = run.gas});
-  const ScheduleOutcome outcome = train(*mpi, subject, run);
+  const ScheduleOutcome outcome = train(mpi_world(), subject, run);
   EXPECT_EQ(outcome.forwards, std::vector<int>(outcome.forwards.size(), run.gas));
   expect_equal_training(outcome, found->second);
 }
 
 TEST(SchedulesMpi, TrainAsOneStageDoes) {
-  ASSERT_EQ(mpi->kind(), "mpi");
-  const int ranks = mpi->size();
+  ASSERT_EQ(mpi_world().kind(), "mpi");
+  const int ranks = mpi_world().size();
   const int gas = 2 * ranks + 1;
   for (const Subject& subject : {mlp(12), gpt12()}) {
     for (const ScheduleRun& run : runs_of_all(ranks, 3, gas)) check(subject, run);
@@ -34,8 +32,8 @@ TEST(SchedulesMpi, TrainAsOneStageDoes) {
 }
 
 TEST(SchedulesMpi, TrainReplicasAsOneStageDoes) {
-  if (mpi->size() % 2 != 0 || mpi->size() < 4) GTEST_SKIP() << "needs two pipes";
-  const int pipe = mpi->size() / 2;
+  if (mpi_world().size() % 2 != 0 || mpi_world().size() < 4) GTEST_SKIP() << "needs two pipes";
+  const int pipe = mpi_world().size() / 2;
   for (ScheduleRun run : runs_of_all(pipe, 2, 4)) {
     run.data = 2;
     check(gpt12(), run);
@@ -50,13 +48,13 @@ TEST(SchedulesMpi, StepOnAWholeBatchAsOneStageDoes) {
   const StepOutcome wanted = run_steps(mlp8(), 1, sgd_config({.gas = 4}), step, 1);
   for (const std::string schedule : {"1f1b", "zb1p"}) {
     SCOPED_TRACE(schedule);
-    const ScheduleRun run{.schedule = schedule, .pipe = mpi->size(), .gas = 4};
-    engine::Engine engine(*mpi, mlp8(), sgd_config(run));
+    const ScheduleRun run{.schedule = schedule, .pipe = mpi_world().size(), .gas = 4};
+    engine::Engine engine(mpi_world(), mlp8(), sgd_config(run));
     set_weights(engine, start_weights(mlp8()));
-    const bool last = mpi->rank() == mpi->size() - 1;
+    const bool last = mpi_world().rank() == mpi_world().size() - 1;
     EXPECT_EQ(thrown_by([&] { engine.step(whole(0, last ? 12 : 11)); }),
               "CallRefused: [step] micro batch 3 has 2 samples on rank 0 and 3 on rank " +
-                  std::to_string(mpi->size() - 1) +
+                  std::to_string(mpi_world().size() - 1) +
                   "; expected the ranks of a replica to be given the same batch");
     EXPECT_EQ(step(engine, 0, 0).micro_losses, wanted.micro_losses);
     for (const auto& [name, values] : gradients_of(engine)) {
@@ -68,14 +66,3 @@ TEST(SchedulesMpi, StepOnAWholeBatchAsOneStageDoes) {
 
 }  // namespace
 }  // namespace penstock::testing
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  penstock::testing::mpi =
-      penstock::comm::make_mpi_world({.timeout_seconds = penstock::testing::kTimeoutSeconds});
-  const int failed = RUN_ALL_TESTS();
-  if (failed != 0) penstock::testing::mpi->kill_job(failed);
-  penstock::testing::mpi->close();
-  penstock::testing::mpi.reset();
-  return 0;
-}

@@ -80,6 +80,30 @@ TEST(Ties, CopiesStayOneWeightAndTrainAsOne) {
   }
 }
 
+// Weight decay leaves out the embedding, at both ends of the pipe: the copies have one group.
+TEST(Ties, CopiesFollowOneParameterGroup) {
+  const auto weights_after = [](int pipe, const std::string& groups) {
+    const RunSpec run{.pipe = pipe,
+                      .micro = 2,
+                      .gas = 4,
+                      .optimizer = R"({"type": "AdamW", "params": {"lr": 0.01,
+                                       "weight_decay": 0.5})" +
+                                   groups + "}",
+                      .clip = kClip,
+                      .more = kUniform};
+    std::vector<Weights> weights;
+    for (const Outcome& rank :
+         on_ranks<Outcome>(pipe, [&](comm::World& world) { return train(world, run); })) {
+      weights.push_back(rank.weights);
+    }
+    return merged(weights);
+  };
+  const std::string group = R"(, "groups": [{"match": "emb", "weight_decay": 0.0}])";
+  const Weights one = weights_after(1, group);
+  EXPECT_NE(weights_after(1, "").at(kTied), one.at(kTied)) << "the group has no effect";
+  EXPECT_EQ(weights_after(4, group), one);
+}
+
 // Before any step too, with the initial draws: the copies of the later stages are those of the
 // first use.
 TEST(Ties, CopiesStartEqualOnEveryGrid) {

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/replica_check.h"
 #include "model/layers/linear.h"
 #include "tensor/ops/activation.h"
+#include "tests/engine/checkpoint_content.h"
 #include "tests/engine/mixed_runs.h"
 
 namespace penstock::testing {
@@ -91,6 +93,76 @@ TEST(Zero, SharesOutAnySizes) {
         SCOPED_TRACE(run.text());
         expect_same(train(odd_sizes(), source, run, 3), wanted);
       }
+    }
+  }
+}
+
+// A large weight beside tiny ones, of which some have fewer elements than there are replicas.
+model::Module large_and_tiny() {
+  model::Module module = mlp8();
+  module.layers = {model::layer<model::Linear>("Linear", kWidth, std::int64_t{300}),
+                   model::layer<model::Linear>("Linear", std::int64_t{300}, std::int64_t{3}),
+                   model::layer<model::Linear>("Linear", std::int64_t{3}, std::int64_t{1}),
+                   model::layer<model::Linear>("Linear", std::int64_t{1}, kWidth)};
+  return module;
+}
+
+// Right after the load every replica has what was saved, before any step gathers weights; moments
+// come together again; and training goes on as it would have.
+TEST(Zero, GoesOnWithAnotherNumberOfReplicas) {
+  struct Place {
+    int data, zero;
+  };
+  const auto source = [] { return mlp_samples(256); };
+  const auto run_on = [](const Place& place) {
+    MixedRun run{.zero = place.zero, .data = place.data, .micro_batches = 12};
+    run.clip = 0.0;
+    return run;
+  };
+  const auto saved_from = [&](const Place& place, const std::filesystem::path& folder) {
+    const MixedRun run = run_on(place);
+    return on_ranks<MixedOutcome>(run.ranks(), [&](comm::World& world) {
+      engine::Engine engine(world, large_and_tiny(), run.config(), source());
+      train(engine, 3);
+      engine.save_checkpoint(folder, "saved");
+      MixedOutcome outcome = train(engine, 5);
+      engine.close();
+      return outcome;
+    });
+  };
+  for (const auto& [from, to] : {std::pair{Place{2, 1}, Place{1, 1}},
+                                 {{2, 1}, {3, 1}},
+                                 {{3, 1}, {2, 1}},
+                                 {{1, 1}, {4, 1}},
+                                 {{2, 1}, {2, 0}},
+                                 {{2, 0}, {2, 1}},
+                                 {{3, 2}, {4, 0}},
+                                 {{1, 0}, {6, 2}}}) {
+    SCOPED_TRACE(std::to_string(from.data) + " replicas, ZeRO " + std::to_string(from.zero) +
+                 " to " + std::to_string(to.data) + ", ZeRO " + std::to_string(to.zero));
+    const TemporaryFolder folder;
+    const MixedOutcome wanted = saved_from(from, folder.path())[0];
+    const CheckpointContent saved = content_of(folder.path(), "saved");
+    const MixedRun run = run_on(to);
+    const auto ranks = on_ranks<MixedOutcome>(run.ranks(), [&](comm::World& world) {
+      engine::Engine engine(world, large_and_tiny(), run.config(), source());
+      engine.load_checkpoint(folder.path(), "saved");
+      engine::check_replicas(world, engine);
+      engine.save_checkpoint(folder.path(), "again");
+      MixedOutcome outcome = train(engine, 5);
+      engine::check_replicas(world, engine);
+      engine.close();
+      return outcome;
+    });
+    const CheckpointContent again = content_of(folder.path(), "again");
+    EXPECT_EQ(saved.tensors.at("2.bias").size(), sizeof(float)) << "one element";
+    EXPECT_EQ(saved.tensors.size(), 8u * 3) << "weights and two moments each";
+    EXPECT_TRUE(again.tensors == saved.tensors);
+    for (const MixedOutcome& rank : ranks) {
+      for (std::size_t step = 0; step < 5; ++step) {
+        EXPECT_NEAR(rank.losses[step], wanted.losses[step], 1e-5 * wanted.losses[step]);
+      }
+      expect_close(rank.weights, wanted.weights, 1e-4);
     }
   }
 }
