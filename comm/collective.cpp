@@ -38,9 +38,10 @@ std::string where(CollectiveKind kind) {
   return text.append(name_of(kind)).append("] ");
 }
 
-void check_host(CollectiveKind kind, const Tensor& tensor, bool written) {
-  if (!tensor.defined() || tensor.device() != tensor::kCpuDevice) {
-    throw InvalidArgument(where(kind) + "expected a tensor on cpu, got " + tensor.to_string());
+void check_tensor(CollectiveKind kind, const Tensor& tensor, tensor::Device device, bool written) {
+  if (!tensor.defined() || tensor.device() != device) {
+    throw InvalidArgument(where(kind) + "expected a tensor on " + device.to_string() + ", got " +
+                          tensor.to_string());
   }
   if (written && tensor.storage()->sealed()) {
     throw InvalidArgument(where(kind) + "would write " + tensor.to_string() +
@@ -94,34 +95,35 @@ bool is_staged(const Signature& signature, int size) {
   return contribution_bytes(signature, size) <= kStagedBytes / static_cast<std::size_t>(size);
 }
 
-CollectiveCall all_reduce_call(Tensor tensor, ReduceOp op) {
+CollectiveCall all_reduce_call(Tensor tensor, ReduceOp op, tensor::Device device) {
   const auto kind = CollectiveKind::kAllReduce;
-  check_host(kind, tensor, true);
+  check_tensor(kind, tensor, device, true);
   check_sum(kind, tensor, op);
   return {signature_of(kind, tensor, op, -1), tensor, tensor};
 }
 
-CollectiveCall reduce_scatter_call(Tensor in, Tensor out, ReduceOp op, int size) {
+CollectiveCall reduce_scatter_call(Tensor in, Tensor out, ReduceOp op, int size,
+                                   tensor::Device device) {
   const auto kind = CollectiveKind::kReduceScatter;
-  check_host(kind, in, false);
-  check_host(kind, out, true);
+  check_tensor(kind, in, device, false);
+  check_tensor(kind, out, device, true);
   check_sum(kind, in, op);
   check_parts(kind, in, out, size);
   return {signature_of(kind, out, op, -1), std::move(in), std::move(out)};
 }
 
-CollectiveCall all_gather_call(Tensor in, Tensor out, int size) {
+CollectiveCall all_gather_call(Tensor in, Tensor out, int size, tensor::Device device) {
   const auto kind = CollectiveKind::kAllGather;
-  check_host(kind, in, false);
-  check_host(kind, out, true);
+  check_tensor(kind, in, device, false);
+  check_tensor(kind, out, device, true);
   check_parts(kind, out, in, size);
   return {signature_of(kind, in, ReduceOp::kSum, -1), std::move(in), std::move(out)};
 }
 
-CollectiveCall broadcast_call(Tensor tensor, int root, int rank, int size) {
+CollectiveCall broadcast_call(Tensor tensor, int root, int rank, int size, tensor::Device device) {
   const auto kind = CollectiveKind::kBroadcast;
   check_peer("broadcast's root", root, size);
-  check_host(kind, tensor, rank != root);
+  check_tensor(kind, tensor, device, rank != root);
   return {signature_of(kind, tensor, ReduceOp::kSum, root), tensor, tensor};
 }
 

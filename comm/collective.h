@@ -48,12 +48,16 @@ std::size_t contribution_bytes(const Signature& signature, int size);
 // member waits for the others once instead of up to three times.
 bool is_staged(const Signature& signature, int size);
 
-// Each checks its arguments for a group of `size` ranks and throws InvalidArgument: defined host
-// tensors, not sent before if they are written, of fitting sizes and dtypes; no sum of bool.
-CollectiveCall all_reduce_call(tensor::Tensor tensor, ReduceOp op);
-CollectiveCall reduce_scatter_call(tensor::Tensor in, tensor::Tensor out, ReduceOp op, int size);
-CollectiveCall all_gather_call(tensor::Tensor in, tensor::Tensor out, int size);
-CollectiveCall broadcast_call(tensor::Tensor tensor, int root, int rank, int size);
+// Each checks its arguments for a group of `size` ranks and throws InvalidArgument: defined tensors
+// of the device, not sent before if they are written, of fitting sizes and dtypes; no sum of bool.
+CollectiveCall all_reduce_call(tensor::Tensor tensor, ReduceOp op,
+                               tensor::Device device = tensor::kCpuDevice);
+CollectiveCall reduce_scatter_call(tensor::Tensor in, tensor::Tensor out, ReduceOp op, int size,
+                                   tensor::Device device = tensor::kCpuDevice);
+CollectiveCall all_gather_call(tensor::Tensor in, tensor::Tensor out, int size,
+                               tensor::Device device = tensor::kCpuDevice);
+CollectiveCall broadcast_call(tensor::Tensor tensor, int root, int rank, int size,
+                              tensor::Device device = tensor::kCpuDevice);
 
 // For messages: "[comm] all_reduce (sum) of 4 f32 over ranks 0, 2"
 std::string describe(const Signature& signature, std::span<const int> world_ranks);

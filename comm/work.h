@@ -22,6 +22,8 @@ class Operation {
   virtual std::string describe() const = 0;
   // The world rank whose part is missing, when one is known, else -1.
   virtual int missing_rank() const { return -1; }
+  // True while it waits for a device, which wakes nobody: a rank that sleeps must look again.
+  virtual bool awaits_device() const { return false; }
 };
 
 // Belongs to the rank's thread. Dropping a Work that is not done is allowed: the world keeps the
@@ -36,6 +38,10 @@ class Work {
   bool done();
   // Waits until complete. Throws TimedOut or PeerLost.
   void wait();
+  // For operations that are made of others: done(), but nothing else is moved on.
+  bool advance();
+  // As Operation::missing_rank().
+  int missing_rank() const { return operation_ == nullptr ? -1 : operation_->missing_rank(); }
 
  private:
   World* world_ = nullptr;
@@ -59,8 +65,15 @@ class ReceiveWork {
   bool done();
   // Waits and hands over the message; the work is empty afterwards.
   Message wait();
+  // For operations that are made of others: done(), but nothing else is moved on; once true, take()
+  // is wait().
+  bool advance();
+  Message take();
+  int missing_rank() const { return operation_ == nullptr ? -1 : operation_->missing_rank(); }
 
  private:
+  void check_started() const;
+
   World* world_ = nullptr;
   std::shared_ptr<ReceiveOperation> operation_;
 };

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
+#include <utility>
 
 #include "comm/pause.h"
 
@@ -29,19 +31,44 @@ bool World::advance(Operation& operation) {
            .instruction = {},
            .micro_batch = -1,
            .message = error.what()});
+    tell_watchers();
     throw;
   }
 }
 
 void World::advance_all(std::vector<std::shared_ptr<Operation>>& operations) {
-  // Not std::erase_if: when advance() throws, that leaves moved-from entries behind.
+  // Not std::erase_if: when advance() throws, that leaves moved-from entries behind. An operation
+  // that is made of others may start some, and even wait for one, which comes by here again.
   for (std::size_t i = 0; i < operations.size();) {
-    if (advance(*operations[i])) {
-      operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
+    const Operation* const operation = operations[i].get();
+    if (!advance(*operations[i])) {
       ++i;
+    } else if (i < operations.size() && operations[i].get() == operation) {
+      operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
+}
+
+void World::wait_for_device(tensor::Fence& fence) {
+  constexpr std::chrono::milliseconds kYieldTime{1};
+  constexpr std::chrono::microseconds kNap{50};
+  const auto start = std::chrono::steady_clock::now();
+  while (!fence.reached()) {
+    poll();
+    const auto waited = std::chrono::steady_clock::now() - start;
+    if (waited < kSpinTime) {
+      pause();
+    } else if (waited < kYieldTime) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
+  fence.wait();  // tells what the device found wrong with data
+}
+
+void World::tell_watchers() noexcept {
+  for (Watcher* watcher : std::exchange(watchers_, {})) watcher->world_aborted();
 }
 
 void World::give_up(const Operation& operation) {
@@ -56,6 +83,7 @@ void World::give_up(const Operation& operation) {
          .instruction = {},
          .micro_batch = -1,
          .message = "[comm]" + message});
+  tell_watchers();
   throw TimedOut("[comm] rank " + std::to_string(rank()) + message);
 }
 

@@ -10,6 +10,7 @@
 #include "comm/communicator.h"
 #include "comm/error.h"
 #include "tensor/context.h"
+#include "tensor/fence.h"
 
 namespace penstock::comm {
 
@@ -28,8 +29,10 @@ class World : public tensor::Progress {
   virtual std::string_view kind() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Ranks on this rank's host.
+  // Ranks on this rank's host, this rank's place among them, and the first of them.
   virtual int host_size() const = 0;
+  virtual int host_rank() const = 0;
+  virtual int host_leader() const = 0;
   // Cores that the ranks of this host may use, all together.
   virtual int host_cores() const = 0;
   // The communicator of all ranks, owned by the world.
@@ -43,6 +46,13 @@ class World : public tensor::Progress {
   // any rank.
   void poll() override = 0;
 
+  // For communicators that are made of others: poll() moves the operation on until it completes.
+  virtual void add(std::shared_ptr<Operation> operation) = 0;
+  // Waits until a device has got there, moving pending work on. Without a limit of its own, for
+  // what a device computes may take any time: who has given it work that needs another rank watches
+  // over that. Throws what poll() and the fence throw.
+  void wait_for_device(tensor::Fence& fence);
+
   // Tells every rank why this one cannot go on, and waits for none. The first cause wins. From then
   // on every wait on every rank throws PeerLost, and the world is only fit to be destroyed.
   virtual void abort(const FailureCause& cause) noexcept = 0;
@@ -51,6 +61,17 @@ class World : public tensor::Progress {
   virtual void close() = 0;
   // For tools that cannot go on: ends the processes of all ranks with this status.
   [[noreturn]] void kill_job(int status) noexcept;
+
+  // Something of this rank that hangs when a peer is lost, unless it is told: work that a device
+  // does together with another rank's.
+  class Watcher {
+   public:
+    virtual ~Watcher() = default;
+    // On the rank's thread, before its first call that throws because of the abort; once.
+    virtual void world_aborted() noexcept = 0;
+  };
+  void watch(Watcher& watcher) { watchers_.push_back(&watcher); }
+  void unwatch(Watcher& watcher) noexcept { std::erase(watchers_, &watcher); }
 
  protected:
   friend class Work;
@@ -71,9 +92,14 @@ class World : public tensor::Progress {
   virtual void kill_others(int status) noexcept = 0;
   // Aborts the world because this rank waited too long, and throws TimedOut.
   [[noreturn]] void give_up(const Operation& operation);
+  // Whenever this rank notices that the world was aborted.
+  void tell_watchers() noexcept;
 
   WorldOptions options_;
   std::chrono::nanoseconds waited_{};
+
+ private:
+  std::vector<Watcher*> watchers_;  // that were not told yet
 };
 
 // While it lives, a wait of this rank may take so many seconds, if that is more than the world's

@@ -1,11 +1,59 @@
 #include "comm/local/group.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "comm/error.h"
 #include "comm/local/collective_operation.h"
 
 namespace penstock::comm::local {
+
+namespace {
+
+using tensor::Tensor;
+
+// One for each memory of a device that holds some of the tensors. A tensor that came from another
+// rank is in that one's memory still; it was sealed, so what wrote it is queued there already.
+std::vector<std::shared_ptr<tensor::Fence>> fences_of(const Message& message) {
+  std::vector<std::shared_ptr<tensor::Fence>> fences;
+  std::vector<const tensor::Allocator*> seen;
+  for (const Tensor& tensor : message.tensors) {
+    if (tensor.device().type != tensor::DeviceType::kCuda) continue;
+    tensor::Allocator& memory = tensor.storage()->allocator();
+    if (std::ranges::find(seen, &memory) != seen.end()) continue;
+    seen.push_back(&memory);
+    if (auto fence = memory.fence()) fences.push_back(std::move(fence));
+  }
+  return fences;
+}
+
+// Meta tensors lie nowhere.
+bool lies_elsewhere(tensor::Device from, tensor::Device to) {
+  return from != to && !from.is_meta() && !to.is_meta();
+}
+
+// Queued; the original is in use until that is done.
+Tensor copy_to(const std::shared_ptr<tensor::Allocator>& memory, const Tensor& from) {
+  const Tensor to = Tensor::empty(memory, from.shape(), from.dtype());
+  if (from.device() == tensor::kCpuDevice) {
+    memory->upload(to.raw(), {from.raw(), from.nbytes()});
+  } else {
+    memory->copy(to.raw(), from.raw(), from.nbytes());
+    from.storage()->add_user(memory);
+  }
+  return to;
+}
+
+}  // namespace
+
+Parcel::Parcel(Message message, Hub& hub, ChannelKind kind, int sender, int receiver)
+    : message_(std::move(message)),
+      fences_(fences_of(message_)),
+      hub_(hub),
+      kind_(kind),
+      sender_(sender),
+      receiver_(receiver) {}
 
 bool Parcel::advance() {
   if (!taken()) {
@@ -20,15 +68,34 @@ std::string Parcel::describe() const {
          std::string(name_of(kind_)) + " message";
 }
 
-Message Parcel::take(const std::shared_ptr<tensor::MemoryCounters>& account) {
+Message Parcel::take(const std::shared_ptr<tensor::Allocator>& memory) {
+  if (!fences_.empty() && memory->device() == tensor::kCpuDevice) {
+    throw CommError("[comm] a message of tensors on a device, the first " +
+                    message_.tensors.front().to_string() +
+                    ", came to a receive with memory of the host; give irecv memory of a device");
+  }
   Message message = std::move(message_);
+  for (const auto& fence : fences_) memory->wait_for(*fence);
   if (!message.tensors.empty()) {
     const std::lock_guard lock(hub_.charge_mutex());
-    for (const tensor::Tensor& tensor : message.tensors) tensor.storage()->charge(account);
+    for (tensor::Tensor& tensor : message.tensors) {
+      if (lies_elsewhere(tensor.device(), memory->device())) tensor = copy_to(memory, tensor);
+      tensor.storage()->charge(memory->counters());
+      if (!fences_.empty()) tensor.storage()->add_user(memory);
+    }
   }
+  tell_taken();
+  return message;
+}
+
+void Parcel::drop() {
+  message_.tensors.clear();
+  tell_taken();
+}
+
+void Parcel::tell_taken() {
   taken_.store(true, std::memory_order_seq_cst);
   if (awaited_.load(std::memory_order_seq_cst)) hub_.bell(sender_).ring();
-  return message;
 }
 
 void Mailbox::push(std::shared_ptr<Parcel> parcel, Bell& receiver) {

@@ -22,23 +22,25 @@ namespace penstock::comm::local {
 // A message on its way, which is the sender's operation too: done when the peer took the message.
 class Parcel final : public Operation {
  public:
-  Parcel(Message message, Hub& hub, ChannelKind kind, int sender, int receiver)
-      : message_(std::move(message)),
-        hub_(hub),
-        kind_(kind),
-        sender_(sender),
-        receiver_(receiver) {}
+  // What devices have yet to compute of the tensors, the receiver's device will wait for.
+  Parcel(Message message, Hub& hub, ChannelKind kind, int sender, int receiver);
 
   bool advance() override;
   std::string describe() const override;
   int missing_rank() const override { return taken() ? -1 : receiver_; }
 
-  // The receiver's thread, once.
-  Message take(const std::shared_ptr<tensor::MemoryCounters>& account);
+  // The receiver's thread, one of these, once. Tensors of another device than the memory's are
+  // copied into it; throws CommError for one of a device where the memory is the host's.
+  Message take(const std::shared_ptr<tensor::Allocator>& memory);
+  void drop();
   bool taken() const { return taken_.load(std::memory_order_acquire); }
 
  private:
-  Message message_;  // the sender's until it is in the mailbox, then the receiver's
+  void tell_taken();
+
+  // The sender's until it is in the mailbox, then the receiver's.
+  Message message_;
+  std::vector<std::shared_ptr<tensor::Fence>> fences_;
   Hub& hub_;
   ChannelKind kind_;
   int sender_;

@@ -21,10 +21,6 @@ void Hub::abort(const FailureCause& cause) noexcept {
   for (Rank& rank : ranks_) rank.bell.ring();
 }
 
-void Hub::check() {
-  if (aborted()) throw PeerLost(cause());
-}
-
 FailureCause Hub::cause() const {
   const std::lock_guard lock(mutex_);
   return cause_;

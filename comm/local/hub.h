@@ -27,8 +27,7 @@ class Hub {
   // Keeps the first cause and wakes everybody.
   void abort(const FailureCause& cause) noexcept;
   bool aborted() const noexcept { return aborted_.load(std::memory_order_acquire); }
-  // Throws PeerLost with the first cause if the world was aborted.
-  void check();
+  // The first.
   FailureCause cause() const;
 
   // The rank's function has returned: nothing will come from it any more.

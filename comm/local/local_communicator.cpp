@@ -15,14 +15,14 @@ class LocalReceive final : public ReceiveOperation {
                std::shared_ptr<tensor::Allocator> allocator)
       : inlet_(inlet), kind_(kind), sender_(sender), allocator_(std::move(allocator)) {}
   ~LocalReceive() override {
-    if (parcel_ != nullptr) parcel_->take(allocator_->counters());  // dropped: so is the message
+    if (parcel_ != nullptr) parcel_->drop();  // dropped: so is the message
   }
 
   bool advance() override {
     if (parcel_ == nullptr) inlet_.match();
     return parcel_ != nullptr && !delay_.holds();
   }
-  Message take() override { return std::exchange(parcel_, nullptr)->take(allocator_->counters()); }
+  Message take() override { return std::exchange(parcel_, nullptr)->take(allocator_); }
   std::string describe() const override {
     return "a message of kind " + std::string(name_of(kind_)) + " from rank " +
            std::to_string(sender_);

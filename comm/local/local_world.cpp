@@ -28,6 +28,11 @@ void LocalWorld::poll() {
   advance_all(active_);
 }
 
+void LocalWorld::fail() {
+  tell_watchers();
+  throw PeerLost(hub_.cause());
+}
+
 void LocalWorld::wait_for(Operation& operation) {
   const auto start = Clock::now();
   const auto deadline = start + time_out(options_);
@@ -45,9 +50,19 @@ void LocalWorld::wait_for(Operation& operation) {
     } else if (Clock::now() >= deadline) {
       give_up(operation);
     } else {
-      hub_.bell(rank_).sleep_until(look_again(deadline), seen);
+      hub_.bell(rank_).sleep_until(wake_time(operation, deadline), seen);
     }
   }
+}
+
+Clock::time_point LocalWorld::wake_time(const Operation& operation,
+                                        Clock::time_point deadline) const {
+  constexpr std::chrono::microseconds kNap{50};
+  const bool device = operation.awaits_device() ||
+                      std::ranges::any_of(active_, [](const std::shared_ptr<Operation>& other) {
+                        return other->awaits_device();
+                      });
+  return look_again(device ? std::min(deadline, Clock::now() + kNap) : deadline);
 }
 
 void LocalWorld::spin(std::uint64_t seen) const {
@@ -76,7 +91,7 @@ void LocalWorld::check_left(Operation& operation) {
               .micro_batch = -1,
               .message = "returned while rank " + std::to_string(rank_) + " waited for " +
                          operation.describe()});
-  hub_.check();
+  fail();
 }
 
 void LocalWorld::close() {

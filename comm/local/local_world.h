@@ -21,6 +21,8 @@ class LocalWorld final : public World {
   int rank() const override { return rank_; }
   int size() const override { return hub_.size(); }
   int host_size() const override { return hub_.size(); }
+  int host_rank() const override { return rank_; }
+  int host_leader() const override { return 0; }
   int host_cores() const override { return cores_; }
   Communicator& all() override { return all_; }
   void poll() override;
@@ -30,19 +32,23 @@ class LocalWorld final : public World {
 
   // Throws PeerLost after an abort.
   void check() {
-    if (hub_.aborted()) hub_.check();
+    if (hub_.aborted()) fail();
   }
   using World::advance;
   using World::advance_all;
-  // Moved on by poll() until it completes.
-  void add(std::shared_ptr<Operation> operation) { active_.push_back(std::move(operation)); }
+  void add(std::shared_ptr<Operation> operation) override {
+    active_.push_back(std::move(operation));
+  }
 
  protected:
   void wait_for(Operation& operation) override;
   void kill_others(int) noexcept override {}  // they are in this process
 
  private:
+  [[noreturn]] void fail();
   void spin(std::uint64_t seen) const;
+  // When a rank that waits for the operation must look again, though nobody has rung.
+  Clock::time_point wake_time(const Operation& operation, Clock::time_point deadline) const;
   // Throws PeerLost if the rank that the operation waits for has left and it cannot complete.
   void check_left(Operation& operation);
 

@@ -83,6 +83,8 @@ void MpiWorld::find_host() {
   PENSTOCK_MPI_CALL(
       MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host));
   PENSTOCK_MPI_CALL(MPI_Comm_size(host, &host_size_));
+  PENSTOCK_MPI_CALL(MPI_Comm_rank(host, &host_rank_));
+  PENSTOCK_MPI_CALL(MPI_Allreduce(&rank_, &host_leader_, 1, MPI_INT, MPI_MIN, host));
   // The launcher may have tied each rank to a few cores of its own.
   cpu_set_t mine;
   cpu_set_t all;
@@ -97,6 +99,7 @@ void MpiWorld::check() {
   if (closed_) throw CommError("[comm] this world is closed");
   if (!control_->failed()) return;
   control_->tell();
+  tell_watchers();
   throw PeerLost(control_->cause());
 }
 

@@ -24,6 +24,8 @@ class MpiWorld final : public World {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int host_size() const override { return host_size_; }
+  int host_rank() const override { return host_rank_; }
+  int host_leader() const override { return host_leader_; }
   int host_cores() const override { return host_cores_; }
   Communicator& all() override { return *all_; }
   void poll() override;
@@ -39,8 +41,9 @@ class MpiWorld final : public World {
   // MPI may be called.
   bool usable() const noexcept { return !closed_ && !aborted(); }
   using World::advance;
-  // Moved on by poll() until it completes.
-  void add(std::shared_ptr<Operation> operation) { active_.push_back(std::move(operation)); }
+  void add(std::shared_ptr<Operation> operation) override {
+    active_.push_back(std::move(operation));
+  }
   // Kept while a receive is posted into it.
   void add_inlet(std::shared_ptr<Inlet> inlet) { inlets_.push_back(std::move(inlet)); }
   void remove_inlet(const Inlet& inlet) noexcept;
@@ -58,6 +61,8 @@ class MpiWorld final : public World {
   int rank_ = 0;
   int size_ = 1;
   int host_size_ = 1;
+  int host_rank_ = 0;
+  int host_leader_ = 0;
   int host_cores_ = 1;
   bool closed_ = false;
   std::thread::id thread_ = std::this_thread::get_id();

@@ -6,6 +6,7 @@
 
 #include "tensor/cuda/check.h"
 #include "tensor/cuda/cuda.h"
+#include "tensor/cuda/event_fence.h"
 #include "tensor/cuda/queue.h"
 #include "tensor/cuda/staging.h"
 #include "tensor/error.h"
@@ -16,30 +17,19 @@ namespace penstock::tensor::cuda {
 
 namespace {
 
-// An event: what a stream has reached says what it stands for.
-class EventFence final : public Fence {
+// A point in a rank's queue. Waiting for it tells of faults in data.
+class QueueFence final : public EventFence {
  public:
-  explicit EventFence(std::shared_ptr<Queue> queue) : queue_(std::move(queue)) {
-    queue_->make_current();
-    event_ = make_event();
-    check(cudaEventRecord(event(), queue_->stream()), "cudaEventRecord");
-  }
+  explicit QueueFence(std::shared_ptr<Queue> queue)
+      : EventFence(queue->device(), queue->stream()), queue_(std::move(queue)) {}
 
-  bool reached() override {
-    const cudaError_t status = cudaEventQuery(event());
-    if (status == cudaErrorNotReady) return false;
-    check(status, "cudaEventQuery");
-    return true;
-  }
   void wait() override {
-    check(cudaEventSynchronize(event()), "cudaEventSynchronize");
+    EventFence::wait();
     queue_->throw_fault();
   }
-  cudaEvent_t event() const { return event_.get(); }
 
  private:
   std::shared_ptr<Queue> queue_;  // shared: a fence may outlive the allocator that made it
-  Event event_;
 };
 
 // Bytes that go on from pinned memory to where they are wanted, on the driver's thread.
@@ -136,12 +126,8 @@ class CudaAllocator final : public Allocator {
     }
   }
 
-  std::shared_ptr<Fence> fence() override { return std::make_shared<EventFence>(queue_); }
-  void wait_for(Fence& fence) override {
-    const auto* event = dynamic_cast<EventFence*>(&fence);
-    if (event == nullptr) return fence.wait();
-    check(cudaStreamWaitEvent(queue_->stream(), event->event(), 0), "cudaStreamWaitEvent");
-  }
+  std::shared_ptr<Fence> fence() override { return std::make_shared<QueueFence>(queue_); }
+  void wait_for(Fence& fence) override { hold(queue_->stream(), fence); }
 
   Queue& queue() const { return *queue_; }
 
@@ -196,6 +182,12 @@ class CudaAllocator final : public Allocator {
 int device_count() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::string device_id(int device) {
+  char text[32] = {};
+  check(cudaDeviceGetPCIBusId(text, sizeof text, device), "cudaDeviceGetPCIBusId");
+  return text;
 }
 
 std::shared_ptr<Allocator> make_cuda_allocator(const CudaOptions& options) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "tensor/allocator.h"
 
@@ -10,6 +11,9 @@ namespace penstock::tensor::cuda {
 
 // Devices that this process sees: 0 without a driver, and in a build without PENSTOCK_CUDA.
 int device_count();
+// Where on its host a device is plugged in: tells two devices of a host apart for all processes
+// there, however each numbers those that it sees.
+std::string device_id(int device);
 
 struct CudaOptions {
   int device = 0;     // as this process numbers them

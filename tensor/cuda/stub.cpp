@@ -24,6 +24,9 @@ namespace {
 int device_count() {
   return 0;
 }
+std::string device_id(int) {
+  throw_absent();
+}
 std::shared_ptr<Allocator> make_cuda_allocator(const CudaOptions&) {
   throw_absent();
 }

@@ -108,6 +108,14 @@ cudaError_t cudaGetDevice(int* device) {
   });
 }
 
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
+  return call([&](Machine& machine, Lock&) {
+    if (device < 0 || device >= machine.options().devices) return cudaErrorInvalidDevice;
+    std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   return call([&](Machine& machine, Lock&) {
     if (device < 0 || device >= machine.options().devices) return cudaErrorInvalidDevice;
