@@ -21,5 +21,6 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/penstockConfigVersion.cma
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/penstockConfig.cmake
               ${PROJECT_BINARY_DIR}/penstockConfigVersion.cmake
+              cmake/FindNCCL.cmake
         DESTINATION ${package_dir})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -150,6 +150,18 @@ GridComms::GridComms(World& world, const Grid& grid) {
   model_ = make(grid.model_group(rank));
 }
 
+GridComms::GridComms(World& world, const Grid& grid,
+                     const std::shared_ptr<tensor::Allocator>& memory, Transport transport,
+                     Links pipe)
+    : GridComms(world, grid) {
+  const auto equip = [&](std::unique_ptr<Communicator>& group, Links links) {
+    group = make_device_communicator(world, std::move(group), transport, memory, links);
+  };
+  equip(pipe_, pipe);
+  equip(data_, Links::kNone);
+  equip(model_, Links::kNone);
+}
+
 void GridComms::close() {
   model_->close();
   data_->close();

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/device/devices.h"
 #include "comm/topology.h"
 #include "comm/world.h"
 
@@ -83,6 +84,10 @@ class GridComms {
  public:
   // Throws InvalidArgument when the world's size is not the grid's.
   GridComms(World& world, const Grid& grid);
+  // For tensors of the memory's device too, if it has one; see make_device_communicator(). Messages
+  // travel along the pipe alone, between the places that `pipe` links.
+  GridComms(World& world, const Grid& grid, const std::shared_ptr<tensor::Allocator>& memory,
+            Transport transport, Links pipe = Links::kNeighbours);
 
   Communicator& pipe() { return *pipe_; }
   Communicator& data() { return *data_; }

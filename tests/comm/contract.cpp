@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -100,32 +101,73 @@ std::uint64_t scramble(std::uint64_t a, std::uint64_t b) {
 
 Tensor random_bits(const std::shared_ptr<tensor::Allocator>& allocator, const tensor::Shape& shape,
                    DType dtype, std::uint64_t seed) {
-  Tensor result = Tensor::empty(allocator, shape, dtype);
-  auto* bytes = reinterpret_cast<unsigned char*>(result.raw());
-  for (std::size_t i = 0; i < result.nbytes(); i += 8) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(shape.numel()) * tensor::size_of(dtype));
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
     std::uint64_t bits = scramble(seed, i);
     if (dtype == DType::kBool) bits &= 0x0101010101010101u;
-    std::memcpy(bytes + i, &bits, std::min<std::size_t>(8, result.nbytes() - i));
+    std::memcpy(bytes.data() + i, &bits, std::min<std::size_t>(8, bytes.size() - i));
   }
-  return result;
+  return Tensor::from_bytes(tensor::Context(allocator), shape, dtype, bytes);
 }
 
 Tensor random_numbers(const std::shared_ptr<tensor::Allocator>& allocator,
                       const tensor::Shape& shape, DType dtype, std::uint64_t seed) {
-  Tensor result = Tensor::empty(allocator, shape, dtype);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(shape.numel()) * tensor::size_of(dtype));
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    T* values = result.data<T>();
-    for (std::int64_t i = 0; i < result.numel(); ++i) {
+    T* values = reinterpret_cast<T*>(bytes.data());
+    for (std::int64_t i = 0; i < shape.numel(); ++i) {
       values[i] = number<T>(scramble(seed, static_cast<std::uint64_t>(i)));
     }
   });
-  return result;
+  return Tensor::from_bytes(tensor::Context(allocator), shape, dtype, bytes);
+}
+
+Tensor on_host(const Tensor& tensor) {
+  if (tensor.device() == tensor::kCpuDevice) return tensor;
+  const Tensor host = Tensor::empty(tensor::make_cpu_allocator(), tensor.shape(), tensor.dtype());
+  tensor.storage()->allocator().download({host.raw(), host.nbytes()}, tensor.raw());
+  return host;
+}
+
+void write(const Tensor& to, const Tensor& from) {
+  const Tensor host = on_host(from);
+  to.storage()->allocator().upload(to.raw(), {host.raw(), host.nbytes()});
 }
 
 bool same(const Tensor& a, const Tensor& b) {
-  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
-         (a.nbytes() == 0 || std::memcmp(a.raw(), b.raw(), a.nbytes()) == 0);
+  if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
+  const Tensor x = on_host(a);
+  const Tensor y = on_host(b);
+  return x.nbytes() == 0 || std::memcmp(x.raw(), y.raw(), x.nbytes()) == 0;
+}
+
+bool is_sum(const Tensor& sum, std::span<const Tensor> contributions) {
+  const Tensor got = on_host(sum);
+  bool result = true;
+  with_type(sum.dtype(), [&](auto type) {
+    using T = decltype(type);
+    if constexpr (std::is_integral_v<T>) {
+      result = false;  // has one sum only
+    } else {
+      constexpr int kBits = std::is_same_v<T, tensor::BF16>  ? 8
+                            : std::is_same_v<T, tensor::F16> ? 11
+                                                             : std::numeric_limits<T>::digits;
+      for (std::int64_t i = 0; i < got.numel(); ++i) {
+        double want = 0;
+        double magnitude = 0;
+        for (const Tensor& each : contributions) {
+          const auto value = static_cast<double>(widened(each.data<T>()[i]));
+          want += value;
+          magnitude += std::abs(value);
+        }
+        const double step = std::ldexp(magnitude, -kBits);  // of one rounding, at most
+        const double found = static_cast<double>(widened(got.data<T>()[i]));
+        result &= std::abs(found - want) <= step * static_cast<double>(contributions.size());
+      }
+    }
+  });
+  return result;
 }
 
 Tensor serial_reduce(const std::shared_ptr<tensor::Allocator>& allocator,

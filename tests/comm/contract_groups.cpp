@@ -12,13 +12,13 @@ using tensor::DType;
 using tensor::Tensor;
 
 // The world ranks of a group's members, in group order.
-std::vector<std::int64_t> members(Communicator& group, const World& world) {
+std::vector<std::int64_t> members(Communicator& group, const TestRank& world) {
   const std::int64_t rank = world.rank();
   return group.all_gather_wait({&rank, 1});
 }
 
 TEST(Split, OrdersMembersByKeyThenRank) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     const int n = world.size();
     const auto reversed = world.all().split(0, -world.rank());
     std::vector<std::int64_t> descending;
@@ -35,7 +35,7 @@ TEST(Split, OrdersMembersByKeyThenRank) {
 }
 
 TEST(Split, MakesAGroupForEachColorAndNoneForMinusOne) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     const int color = world.rank() == 0 ? -1 : world.rank() % 2;
     const auto group = world.all().split(color, 0);
     if (color == -1) {
@@ -53,12 +53,12 @@ TEST(Split, MakesAGroupForEachColorAndNoneForMinusOne) {
 
 TEST(Split, RefusesColorsBelowMinusOne) {
   run_all_sizes(
-      [](World& world) { EXPECT_THROW(world.all().split(-2, 0), tensor::InvalidArgument); });
+      [](TestRank& world) { EXPECT_THROW(world.all().split(-2, 0), tensor::InvalidArgument); });
 }
 
 TEST(Split, GivesGroupsOfOne) {
-  run_all_sizes([](World& world) {
-    const auto memory = tensor::make_cpu_allocator();
+  run_all_sizes([](TestRank& world) {
+    const auto& memory = world.memory();
     const auto alone = world.all().split(world.rank(), 0);
     EXPECT_EQ(alone->size(), 1);
     EXPECT_EQ(alone->rank(), 0);
@@ -78,9 +78,9 @@ TEST(Split, GivesGroupsOfOne) {
 }
 
 TEST(Groups, DoNotMixTheirMessagesAndCollectives) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     const int n = world.size();
-    const auto memory = tensor::make_cpu_allocator();
+    const auto& memory = world.memory();
     const auto a = world.all().split(0, 0);
     const auto b = world.all().split(0, 0);
     constexpr auto kKind = ChannelKind::kGradient;
@@ -95,8 +95,9 @@ TEST(Groups, DoNotMixTheirMessagesAndCollectives) {
       // Members start the groups' collectives in different orders: only the order within a group
       // counts.
       const std::size_t which = (i + static_cast<std::size_t>(world.rank())) % 3;
-      const Tensor sum = Tensor::empty(memory, {1}, DType::kF64);
-      *sum.data<double>() = number(which);
+      const double value = number(which);
+      const Tensor sum =
+          Tensor::from(tensor::Context(memory), {1}, std::span<const double>(&value, 1));
       works.push_back(groups[which]->all_reduce(sum, ReduceOp::kSum));
       sums.push_back(sum);
     }
@@ -106,7 +107,7 @@ TEST(Groups, DoNotMixTheirMessagesAndCollectives) {
     for (std::size_t i = 0; i < 3; ++i) {
       works[i].wait();
       const std::size_t which = (i + static_cast<std::size_t>(world.rank())) % 3;
-      EXPECT_EQ(sums[i].item(), n * number(which));
+      EXPECT_EQ(on_host(sums[i]).item(), n * number(which));
     }
     b->close();
     a->close();
@@ -114,8 +115,8 @@ TEST(Groups, DoNotMixTheirMessagesAndCollectives) {
 }
 
 TEST(Groups, AreOverAfterClose) {
-  run_all_sizes([](World& world) {
-    const auto memory = tensor::make_cpu_allocator();
+  run_all_sizes([](TestRank& world) {
+    const auto& memory = world.memory();
     const auto group = world.all().split(0, 0);
     const int next = (world.rank() + 1) % world.size();
     const int previous = (world.rank() + world.size() - 1) % world.size();

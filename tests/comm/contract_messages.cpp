@@ -18,12 +18,13 @@ constexpr auto kGradient = ChannelKind::kGradient;
 
 // Every rank sends to the next and receives from the one before; with one rank, to itself.
 struct Ring {
-  explicit Ring(World& w)
+  explicit Ring(TestRank& w)
       : world(w),
         group(w.all()),
         next((w.rank() + 1) % w.size()),
         previous((w.rank() + w.size() - 1) % w.size()),
-        memory(tensor::make_cpu_allocator()) {}
+        memory(w.memory()),
+        host(tensor::make_cpu_allocator()) {}
 
   Work send(Message message, ChannelKind kind = kActivation) {
     return group.isend(std::move(message), next, kind);
@@ -39,18 +40,19 @@ struct Ring {
     return random_bits(memory, shape, dtype, seed_of(world.rank(), number));
   }
   Tensor theirs(const Shape& shape, DType dtype, std::uint64_t number) const {
-    return random_bits(memory, shape, dtype, seed_of(previous, number));
+    return random_bits(host, shape, dtype, seed_of(previous, number));
   }
 
-  World& world;
+  TestRank& world;
   Communicator& group;
   int next;
   int previous;
   std::shared_ptr<tensor::Allocator> memory;
+  std::shared_ptr<tensor::Allocator> host;  // of what is expected
 };
 
 TEST(Messages, KeepTheOrderOfEachChannel) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     constexpr int kCount = 30;
     std::vector<Work> sends;
@@ -85,7 +87,7 @@ TEST(Messages, KeepTheOrderOfEachChannel) {
 }
 
 TEST(Messages, CarryEveryDtypeBitForBit) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     const Shape shapes[] = {{}, {0}, {1}, {7, 0, 3}, {5, 3}, {2, 1, 3, 1, 2, 2}};
     for (const DType dtype : kDTypes) {
@@ -104,7 +106,7 @@ TEST(Messages, CarryEveryDtypeBitForBit) {
 }
 
 TEST(Messages, HaveAnySize) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     for (const std::int64_t bytes :
          {0, 1, 3, 255, 4095, 4096, 4097, 65536, 1 << 20, (4 << 20) + 1, 64 << 20}) {
@@ -117,7 +119,7 @@ TEST(Messages, HaveAnySize) {
 }
 
 TEST(Messages, CarryAnyNumberOfTensors) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     for (const int count : {0, 1, 7, 40, 200}) {
       Message message = message_of({});
@@ -143,7 +145,7 @@ TEST(Messages, CarryAnyNumberOfTensors) {
 }
 
 TEST(Messages, CarryViewsAndTheSameTensorTwice) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     const Tensor whole = ring.mine({6, 4}, DType::kI16, 0);
     Work send = ring.send(message_of({whole.rows(2, 5), whole, whole}));
@@ -153,13 +155,13 @@ TEST(Messages, CarryViewsAndTheSameTensorTwice) {
     EXPECT_TRUE(same(got.tensors.at(1), want));
     EXPECT_TRUE(same(got.tensors.at(2), want));
     EXPECT_TRUE(whole.storage()->sealed());
-    EXPECT_FALSE(got.tensors.at(0).exclusive() && world.kind() == "local");
+    EXPECT_FALSE(got.tensors.at(0).exclusive() && world.traits().kind == "local");
     send.wait();
   });
 }
 
 TEST(Messages, ArriveWhenTheirSendWasDropped) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     for (const std::int64_t bytes : {10, 100000}) {
       for (std::uint64_t i = 0; i < 5; ++i) {
@@ -176,7 +178,7 @@ TEST(Messages, ArriveWhenTheirSendWasDropped) {
 }
 
 TEST(Messages, AreSentOnceThePeerReceives) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     if (world.size() == 1) return;
     Ring ring(world);
     for (const std::int64_t bytes : {0, 16, 1 << 20}) {
@@ -197,7 +199,7 @@ TEST(Messages, AreSentOnceThePeerReceives) {
 }
 
 TEST(Messages, GoToReceivesInTheOrderOfPosting) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     std::vector<ReceiveWork> receives;
     for (int i = 0; i < 4; ++i) {
@@ -215,7 +217,7 @@ TEST(Messages, GoToReceivesInTheOrderOfPosting) {
 }
 
 TEST(Messages, OfADroppedReceiveAreDropped) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     { const ReceiveWork dropped = ring.group.irecv(ring.previous, kActivation, ring.memory); }
     Work first = ring.send(message_of({ring.mine({5}, DType::kU8, 1)}, 1));
@@ -227,10 +229,10 @@ TEST(Messages, OfADroppedReceiveAreDropped) {
 }
 
 TEST(Messages, CountForTheReceiverOnceTaken) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     if (world.size() == 1) return;
     Ring ring(world);
-    const auto memory = tensor::make_cpu_allocator();
+    const auto memory = world.make_memory();
     const auto live = [&] { return memory->counters()->live_bytes(); };
     ring.send(message_of({ring.mine({1000}, DType::kF64, 1)}));
     {
@@ -243,7 +245,7 @@ TEST(Messages, CountForTheReceiverOnceTaken) {
 }
 
 TEST(Messages, CrossWhileEveryRankSendsToEveryRank) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     const int n = world.size();
     std::vector<ReceiveWork> receives;
@@ -255,13 +257,13 @@ TEST(Messages, CrossWhileEveryRankSendsToEveryRank) {
     for (int peer = 0; peer < n; ++peer) {
       const Message got = receives[static_cast<std::size_t>(peer)].wait();
       const auto seed = ring.seed_of(peer, static_cast<std::uint64_t>(world.rank()));
-      EXPECT_TRUE(same(got.tensors.at(0), random_bits(ring.memory, {300000}, DType::kU8, seed)));
+      EXPECT_TRUE(same(got.tensors.at(0), random_bits(ring.host, {300000}, DType::kU8, seed)));
     }
   });
 }
 
 TEST(Messages, RefuseWhatCannotBeSent) {
-  run_all_sizes([](World& world) {
+  run_all_sizes([](TestRank& world) {
     Ring ring(world);
     Communicator& group = ring.group;
     EXPECT_THROW(group.isend({}, world.size(), kActivation), tensor::InvalidArgument);

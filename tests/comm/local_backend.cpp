@@ -7,9 +7,9 @@ std::vector<int> world_sizes() {
   return {1, 2, 3, 5};
 }
 
-void run_ranks(int ranks, const std::function<void(World&)>& fn) {
+void run_ranks(int ranks, const std::function<void(TestRank&)>& fn) {
   run_local(ranks, {.timeout_seconds = 60.0}, [&fn](World& world) {
-    fn(world);
+    run_rank(world, fn);
     world.close();
   });
 }

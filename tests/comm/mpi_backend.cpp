@@ -21,9 +21,9 @@ std::vector<int> world_sizes() {
   return {world->size()};
 }
 
-void run_ranks(int, const std::function<void(World&)>& fn) {
+void run_ranks(int, const std::function<void(TestRank&)>& fn) {
   try {
-    fn(*world);
+    run_rank(*world, fn);
     world->all().barrier().wait();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", world->rank(), error.what());
@@ -40,6 +40,8 @@ TEST(MpiWorld, HasTheRanksThatWereStarted) {
   EXPECT_EQ(world->kind(), "mpi");
   EXPECT_EQ(world->host_size(), world->size());
   EXPECT_GE(world->host_cores(), 1);
+  EXPECT_EQ(world->host_rank(), world->rank());
+  EXPECT_EQ(world->host_leader(), 0);
   EXPECT_THROW(make_mpi_world({}), CommError);  // one for each process
 }
 
