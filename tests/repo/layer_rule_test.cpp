@@ -28,6 +28,8 @@ TEST(LayerRule, CatchesVendorHeadersOutOfPlace) {
   EXPECT_EQ(count("schedule/a.cpp", "#include <unistd.h>\n"), 1U);
   EXPECT_EQ(count("comm/local/a.cpp", "#include <mpi.h>\n"), 1U);
   EXPECT_EQ(count("comm/world.h", "#include <mpi.h>\n"), 1U);
+  EXPECT_EQ(count("comm/device/a.cpp", "#include <cuda_runtime.h>\n"), 1U);
+  EXPECT_EQ(count("tensor/cuda/a.cpp", "#include <nccl.h>\n"), 1U);
   EXPECT_EQ(count("tensor/tensor.h", "#include <hwy/highway.h>\n"), 1U);
   EXPECT_EQ(count("engine/a.cpp", "#include <spdlog/spdlog.h>\n"), 1U);
   EXPECT_EQ(count("tensor/a.cpp", "#include <vector>\n#include <mpi.h>\n#include <mpi.h>\n"), 2U);
@@ -36,6 +38,7 @@ TEST(LayerRule, CatchesVendorHeadersOutOfPlace) {
 TEST(LayerRule, AcceptsWhatItAllows) {
   EXPECT_EQ(count("comm/a.cpp", "#include \"tensor/tensor.h\"\n#include <vector>\n"), 0U);
   EXPECT_EQ(count("comm/mpi/a.cpp", "#include <mpi.h>\n"), 0U);
+  EXPECT_EQ(count("comm/nccl/a.cpp", "#include <nccl.h>\n#include <cuda_runtime.h>\n"), 0U);
   EXPECT_EQ(count("tensor/cpu/private.h", "#include <hwy/highway.h>\n"), 0U);
   EXPECT_EQ(count("tensor/a.cpp", "#include \"tensor/cpu/gemm.h\"\n"), 0U);
   EXPECT_EQ(count("schedule/io/a.cpp", "#include <nlohmann/json.hpp>\n"), 0U);
