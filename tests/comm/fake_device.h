@@ -2,6 +2,7 @@
 // whenever somebody asks how far it is. What must be waited for and is not is then missing.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -59,9 +60,10 @@ class FakeMemory final : public tensor::Allocator {
 
  private:
   std::shared_ptr<FakeQueue> queue_ = std::make_shared<FakeQueue>();
-  int fences_ = 0;
-  int waits_ = 0;
-  int uploads_ = 0;
+  // Other ranks ask for fences too.
+  std::atomic<int> fences_{0};
+  std::atomic<int> waits_{0};
+  std::atomic<int> uploads_{0};
 };
 
 }  // namespace penstock::comm::testing
