@@ -73,6 +73,15 @@ engine::TrainResult step(engine::Engine& engine, const tensor::Tensor& x, const 
   return result;
 }
 
+// --- docs/write-a-layer.md
+
+void step_with_a_mask(engine::Engine& engine, engine::WholeBatch& batch,
+                      const tensor::Tensor& mask) {
+  batch.named = {{"mask", mask}};                        // cut along its first axis
+  batch.named = {{"mask", {mask, engine::kReplicate}}};  // all of it with each micro batch
+  engine.step(batch);
+}
+
 // --- docs/schedules.md
 
 // All forwards, then all backwards, the last micro batch first; one stage per rank.

@@ -24,7 +24,7 @@ using namespace penstock;
 
 void train(comm::World& world, const engine::Config& config);
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const std::vector<std::string> overrides(argv + 1, argv + argc);  // optimizer.params.lr=3e-4 ...
   const engine::Config config = engine::load_config_file("run.json", overrides);
   const comm::WorldOptions options{.timeout_seconds = config.communication.timeout_seconds};
@@ -40,6 +40,9 @@ int main(int argc, char** argv) {
     std::cerr << error.what() << '\n';
     world->kill_job(1);  // the others may wait where only the launcher reaches them
   }
+} catch (const std::exception& error) {  // such as a key of run.json that there is not
+  std::cerr << error.what() << '\n';
+  return 1;
 }
 
 model::Module make_module() {
