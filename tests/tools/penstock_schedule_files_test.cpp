@@ -114,6 +114,8 @@ TEST_F(PenstockScheduleFiles, AFileBringsItsOwnSizes) {
   const ToolResult result = run("show --ranks 2 file:" + table);
   EXPECT_EQ(result.status, 2);
   EXPECT_NE(result.err.find("--ranks is given, but"), std::string::npos) << result.err;
+  EXPECT_NE(run("show " + table).err.find(table + " is a file; expected file:" + table),
+            std::string::npos);
   EXPECT_NE(run("show file:/no/such.csv").err.find("/no/such.csv cannot be read"),
             std::string::npos);
   EXPECT_EQ(run("show file:" + path("")).status, 2);  // a folder

@@ -109,6 +109,7 @@ TEST(PenstockSchedule, ExplainsItself) {
          {"NAME", "--ranks", "--micro-batches", "--chunks", "--stage-map", "file:PATH"}) {
       EXPECT_NE(result.out.find(word), std::string::npos) << command << ": " << word;
     }
+    EXPECT_EQ(result.out.find("--name"), std::string::npos) << command;
   }
 }
 
@@ -117,7 +118,7 @@ TEST(PenstockSchedule, EndsWithStatus2AndSaysWhatIsWrong) {
       {"", "a command is missing; expected list, show"},
       {"paint", "there is no command \"paint\"; expected list, show"},
       {"list all", "too many positional options"},
-      {"show", "--name"},
+      {"show", "NAME is missing; expected penstock-schedule show NAME"},
       {"show 1F1B", "there is no schedule named \"1F1B\"; expected one of 1f1b, gpipe"},
       {"show 1f1b --ranks 0", "pipeline.stages is 0; expected 1 or more"},
       {"show 1f1b --micro-batches=-1", "gradient_accumulation_steps is -1"},

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <stdexcept>
 #include <utility>
 
 namespace penstock::tools {
@@ -16,9 +17,11 @@ CommandLine::CommandLine(std::string usage_text, std::string about_text)
 bool CommandLine::parse(const Words& words, const char* positional, int most_positional) {
   po::positional_options_description names;
   if (positional != nullptr) names.add(positional, most_positional);
+  po::options_description all;
+  all.add(options).add(named);
   po::store(
       po::command_line_parser(words)
-          .options(options)
+          .options(all)
           .positional(names)
           .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
           .run(),
@@ -26,6 +29,9 @@ bool CommandLine::parse(const Words& words, const char* positional, int most_pos
   if (values.contains("help")) {
     std::cout << "Usage: penstock-schedule " << usage << "\n\n" << about << "\n\n" << options;
     return false;
+  }
+  if (positional != nullptr && most_positional == 1 && !values.contains(positional)) {
+    throw std::invalid_argument("NAME is missing; expected penstock-schedule " + usage);
   }
   po::notify(values);
   return true;

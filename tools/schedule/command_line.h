@@ -13,11 +13,13 @@ namespace penstock::tools {
 namespace po = boost::program_options;
 
 // Options are added to `options`; what stands without a name goes to `positional`, if that is the
-// name of an option. `usage` and `about` head the help text.
+// name of one of `named`, which the help text leaves to `usage`. `usage` and `about` head the help
+// text.
 struct CommandLine {
   CommandLine(std::string usage_text, std::string about_text);
 
-  // False when help was asked for, which is then printed. po::error for what cannot be read.
+  // False when help was asked for, which is then printed. po::error for what cannot be read;
+  // std::invalid_argument when the one word that `most_positional` 1 asks for is missing.
   bool parse(const Words& words, const char* positional = nullptr, int most_positional = 1);
   // Whether the user gave the option.
   bool given(const char* option) const;
@@ -25,6 +27,7 @@ struct CommandLine {
   std::string usage;
   std::string about;
   po::options_description options{"Options"};
+  po::options_description named;
   po::variables_map values;
 };
 

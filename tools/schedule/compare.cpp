@@ -37,7 +37,7 @@ std::vector<std::string> training_schedules() {
 // With --chunks 2, 1f1b is still compared: as it is, with one.
 PipeOptions with_own_chunks(PipeOptions options, const std::string& name) {
   if (is_file(name)) return options;
-  const int own = schedule::schedule_info(name).chunks;
+  const int own = info_named(name).chunks;
   if (own != 0) options.chunks = own;
   return options;
 }
@@ -47,7 +47,7 @@ void check_all(const std::vector<std::string>& names, const PipeOptions& options
   std::int64_t cells = 0;
   for (const std::string& name : names) {
     if (is_file(name)) continue;
-    const schedule::ScheduleInfo& info = schedule::schedule_info(name);
+    const schedule::ScheduleInfo& info = info_named(name);
     const std::int64_t own = cells_of(with_own_chunks(options, name), info);
     check_size(own);  // so that the sum does not overflow
     cells += own;
@@ -67,7 +67,7 @@ int compare(const Words& words) {
   const PipeOptions options(line);
   const CostOptions costs(line);
   std::vector<std::string> names;
-  line.options.add_options()("name", po::value(&names), "a schedule; any number");
+  line.named.add_options()("name", po::value(&names));
   if (!line.parse(words, "name", -1)) return kGood;
   const bool all = names.empty();
   if (all) names = training_schedules();

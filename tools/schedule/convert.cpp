@@ -49,7 +49,7 @@ int convert(const Words& words) {
   std::string out;
   bool merge = false;
   auto add = line.options.add_options();
-  add("name", po::value(&name)->required(), "the schedule");
+  line.named.add_options()("name", po::value(&name));
   add("to", po::value(&to)->value_name("FORM")->default_value(to),
       "csv, or text: the instructions of each rank");
   add("merge-backward", po::bool_switch(&merge),

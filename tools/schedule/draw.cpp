@@ -22,7 +22,7 @@ struct DrawOptions {
 
 void describe(CommandLine& line, DrawOptions& options) {
   auto add = line.options.add_options();
-  add("name", po::value(&options.names), "a schedule to simulate and draw; any number");
+  line.named.add_options()("name", po::value(&options.names));
   add("measured", po::value(&options.traces)->value_name("FILE"),
       "a Chrome trace to draw too, such as the trace.json of penstock-train; any number");
   add("replica", po::value(&options.replica)->value_name("N")->default_value(0),

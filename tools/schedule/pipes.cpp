@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <limits>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -76,6 +78,13 @@ bool is_file(const std::string& name) {
   return name.starts_with(kFilePrefix);
 }
 
+const schedule::ScheduleInfo& info_named(const std::string& name) {
+  if (std::filesystem::is_regular_file(name)) {
+    throw std::invalid_argument(name + " is a file; expected file:" + name);
+  }
+  return schedule::schedule_info(name);
+}
+
 StageMap given_stage_map(const SizeOptions& options, int chunks) {
   if (options.stage_map == "loop") return StageMap::loop(options.ranks, chunks);
   if (options.stage_map == "v") return StageMap::v(options.ranks, chunks);
@@ -137,7 +146,7 @@ Table read_table(const std::string& path, const PipeOptions& options) {
 
 Table table_named(const std::string& name, const PipeOptions& options) {
   if (is_file(name)) return read_table(name.substr(kFilePrefix.size()), options);
-  const schedule::ScheduleInfo& info = schedule::schedule_info(name);
+  const schedule::ScheduleInfo& info = info_named(name);
   check_size(cells_of(options, info));
   const ScheduleArgs args = args_of(options, info);
   if (info.rows != nullptr) return schedule::make_table(info.rows(args));
@@ -153,7 +162,7 @@ Pipe pipe_named(const std::string& name, const PipeOptions& options) {
     pipe.streams = schedule::lower_all(name, schedule::source_of(std::move(table)),
                                        {.content_hash = identity});
   } else {
-    const schedule::ScheduleInfo& info = schedule::schedule_info(name);
+    const schedule::ScheduleInfo& info = info_named(name);
     pipe.trains = info.trains;
     check_size(cells_of(options, info));
     pipe.streams = schedule::make_pipe(name, args_of(options, info));

@@ -47,6 +47,9 @@ struct Pipe {
 };
 
 bool is_file(const std::string& name);
+// What is registered under the name; ScheduleError if nothing is, std::invalid_argument for a file
+// whose prefix was forgotten.
+const schedule::ScheduleInfo& info_named(const std::string& name);
 
 // The map that --stage-map gives, which must not be empty.
 schedule::StageMap given_stage_map(const SizeOptions& options, int chunks);

@@ -91,7 +91,7 @@ int show(const Words& words) {
   std::optional<int> rank;
   bool text = false;
   auto add = line.options.add_options();
-  add("name", po::value(&name)->required(), "the schedule");
+  line.named.add_options()("name", po::value(&name));
   add("rank", po::value<int>()->value_name("R")->notifier([&](int r) { rank = r; }),
       "only this rank, counted from 0");
   add("text", po::bool_switch(&text),
@@ -99,7 +99,7 @@ int show(const Words& words) {
   if (!line.parse(words, "name")) return kGood;
 
   if (!is_file(name)) {
-    const schedule::ScheduleInfo& info = schedule::schedule_info(name);
+    const schedule::ScheduleInfo& info = info_named(name);
     schedule::ScheduleArgs args = args_of(options, info);
     const bool alone = rank && text;  // the other ranks' streams are not needed
     if (alone) check_size(cells_of(options, info) / std::max(args.ranks, 1));

@@ -74,7 +74,7 @@ int simulate_schedule(const Words& words) {
   std::string trace;
   bool json = false;
   auto add = line.options.add_options();
-  add("name", po::value(&name)->required(), "the schedule");
+  line.named.add_options()("name", po::value(&name));
   add("json", po::bool_switch(&json), "print JSON");
   add("trace", po::value(&trace)->value_name("FILE"),
       "write the timeline there too, as a Chrome trace (chrome://tracing, Perfetto)");

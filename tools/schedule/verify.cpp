@@ -14,7 +14,7 @@ int verify_schedule(const Words& words) {
                        kNameHelp);
   const PipeOptions options(line);
   std::string name;
-  line.options.add_options()("name", po::value(&name)->required(), "the schedule");
+  line.named.add_options()("name", po::value(&name));
   if (!line.parse(words, "name")) return kGood;
   const Pipe pipe = pipe_named(name, options);
   const schedule::Report report = schedule::verify(pipe.streams, pipe.trains);
