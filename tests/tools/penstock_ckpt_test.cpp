@@ -141,6 +141,16 @@ TEST_F(PenstockCkpt, ListsWhichFilesAreMissingOrOfAnotherSize) {
   EXPECT_FALSE(out.contains("latest_fault"));
 }
 
+TEST_F(PenstockCkpt, TakesARunFolder) {
+  const testing::TemporaryFolder run_folder;
+  fs::create_directory_symlink(fs::absolute(folder_.path()), run_folder / "checkpoints");
+  const std::string folder = run_folder.path().string();
+  for (const char* command : {"list ", "show ", "verify "}) {
+    expect_says(run(command + folder), 0, {"late"});
+  }
+  expect_says(run("diff " + dir() + " " + folder), 0, {"no difference in 3 tensors"});
+}
+
 // --- show
 
 TEST_F(PenstockCkpt, ShowsCountersAndTensors) {

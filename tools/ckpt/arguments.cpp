@@ -58,13 +58,18 @@ std::optional<std::string> Arguments::optional_text(const char* name) const {
   return text(name);
 }
 
+fs::path directory_of_checkpoints(const fs::path& path) {
+  const fs::path inside = path / "checkpoints";
+  return !fs::exists(path / "latest") && fs::exists(inside / "latest") ? inside : path;
+}
+
 checkpoint::Reader open_path(const fs::path& path) {
   const fs::path clean = path.has_filename() ? path : path.parent_path();
   if (fs::exists(clean / "manifest.json") || fs::exists(clean / "engine.json")) {
     const fs::path parent = clean.parent_path();
     return checkpoint::Reader::inspect(parent.empty() ? "." : parent, clean.filename().string());
   }
-  return checkpoint::Reader::inspect(clean);
+  return checkpoint::Reader::inspect(directory_of_checkpoints(clean));
 }
 
 std::string human_bytes(std::uint64_t bytes) {

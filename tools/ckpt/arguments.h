@@ -39,6 +39,10 @@ class Arguments {
   po::variables_map values_;
 };
 
+inline constexpr const char* kDirectory =
+    "the directory that was given to the save, or the run folder of penstock-train";
+// A run folder stands for the checkpoints in it.
+std::filesystem::path directory_of_checkpoints(const std::filesystem::path& path);
 // Opens DIR (its latest), or DIR/TAG.
 checkpoint::Reader open_path(const std::filesystem::path& path);
 

@@ -104,10 +104,11 @@ int list(const Words& words) {
                       "The checkpoints in a directory, oldest first. Manifests are checked, data "
                       "files by their sizes\n(verify reads them). Ends with status 1 if a file is "
                       "missing or was changed, or nothing loads\nwithout a tag.");
-  arguments.word("dir", "the directory that was given to the save");
+  arguments.word("dir", kDirectory);
   arguments.options().add_options()("json", "print JSON");
   if (!arguments.parse(words)) return kGood;
-  const checkpoint::DirectorySummary summary = checkpoint::summarize(arguments.text("dir"));
+  const checkpoint::DirectorySummary summary =
+      checkpoint::summarize(directory_of_checkpoints(arguments.text("dir")));
   if (arguments.flag("json")) {
     print_json(summary);
   } else {

@@ -1,5 +1,6 @@
 // penstock-ckpt show
 #include <iostream>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -35,17 +36,27 @@ std::string value_text(const std::string& key, const json& value) {
   return plain ? text : std::to_string(text.size()) + " characters; --json shows them";
 }
 
+// Each file once, with the parts of the tensor that are in it: "a (axis 0 [0, 2), axis 0 [4, 6))".
+std::string files_text(const std::vector<checkpoint::StoredPiece>& pieces,
+                       const tensor::Shape& shape) {
+  std::map<std::string, std::string> parts;
+  for (const checkpoint::StoredPiece& piece : pieces) {
+    std::string& text = parts[piece.file];
+    if (piece.region.is_whole(shape)) continue;
+    text += (text.empty() ? "" : ", ") + piece.region.to_string(shape);
+  }
+  std::string files;
+  for (const auto& [file, text] : parts) {
+    files += (files.empty() ? "" : ", ") + file + (text.empty() ? "" : " (" + text + ")");
+  }
+  return files;
+}
+
 std::vector<std::vector<std::string>> tensor_rows(const Reader& reader) {
   std::vector<std::vector<std::string>> rows = {{"tensor", "dtype", "shape", "file"}};
   for (const auto& [name, info] : reader.tensors()) {
-    std::string files;
-    for (const checkpoint::StoredPiece& piece : reader.pieces(name)) {
-      files += (files.empty() ? "" : ", ") + piece.file;
-      if (!piece.region.is_whole(info.shape)) {
-        files += " (" + piece.region.to_string(info.shape) + ")";
-      }
-    }
-    rows.push_back({name, std::string(tensor::name_of(info.dtype)), info.shape.to_string(), files});
+    rows.push_back({name, std::string(tensor::name_of(info.dtype)), info.shape.to_string(),
+                    files_text(reader.pieces(name), info.shape)});
   }
   return rows;
 }
@@ -89,11 +100,12 @@ int show(const Words& words) {
   Arguments arguments("show DIR [TAG] [--json]",
                       "What a checkpoint holds: the counters and settings of engine.json, then "
                       "every tensor with its\ndtype, shape and file. Data files are not read.");
-  arguments.word("dir", "the directory that was given to the save");
+  arguments.word("dir", kDirectory);
   arguments.word("tag", "default: what `latest` names", /*required=*/false);
   arguments.options().add_options()("json", "print JSON, with values in full");
   if (!arguments.parse(words)) return kGood;
-  const Reader reader = Reader::inspect(arguments.text("dir"), arguments.optional_text("tag"));
+  const Reader reader = Reader::inspect(directory_of_checkpoints(arguments.text("dir")),
+                                        arguments.optional_text("tag"));
   if (arguments.flag("json")) {
     print_json(reader);
   } else {

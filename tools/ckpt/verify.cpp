@@ -38,12 +38,12 @@ int verify(const Words& words) {
                       "Reads a checkpoint whole and checks everything that a load would: manifest, "
                       "sizes, checksums,\nand that each file holds exactly its tensors. Says all "
                       "that is wrong, and ends with status 1.");
-  arguments.word("dir", "the directory that was given to the save");
+  arguments.word("dir", kDirectory);
   arguments.word("tag", "default: what `latest` names", /*required=*/false);
   arguments.options().add_options()("all", "every tag of the directory, but unfinished ones")(
       "json", "print JSON");
   if (!arguments.parse(words)) return kGood;
-  const std::string directory = arguments.text("dir");
+  const std::string directory = directory_of_checkpoints(arguments.text("dir")).string();
   std::vector<std::optional<std::string>> tags = {arguments.optional_text("tag")};
   if (arguments.flag("all")) {
     tags.clear();
