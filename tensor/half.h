@@ -8,11 +8,11 @@
 
 namespace penstock::tensor {
 
-inline float to_float(BF16 value) {
+constexpr float to_float(BF16 value) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-inline BF16 to_bf16(float value) {
+constexpr BF16 to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) {  // NaN: keep the sign, make it quiet
     return {static_cast<std::uint16_t>((bits >> 16) | 0x40u)};
@@ -22,7 +22,7 @@ inline BF16 to_bf16(float value) {
 
 // The two below compute every case and select, so that compilers can vectorize loops of them.
 
-inline float to_float(F16 value) {
+constexpr float to_float(F16 value) {
   const std::uint32_t sign = static_cast<std::uint32_t>(value.bits & 0x8000u) << 16;
   // Exponent and mantissa where float has them; the product moves the exponent's bias from 15 to
   // 127 and makes subnormals normal, exactly.
@@ -33,7 +33,7 @@ inline float to_float(F16 value) {
   return std::bit_cast<float>(sign | magnitude | special);
 }
 
-inline F16 to_f16(float value) {
+constexpr F16 to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;

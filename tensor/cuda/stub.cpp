@@ -1,12 +1,23 @@
 // Stands for this folder in a build without PENSTOCK_CUDA: no device can be had, so no tensor of
 // one ever reaches the kernels.
 #include "tensor/cuda/attention.h"
+#include "tensor/cuda/cast.h"
 #include "tensor/cuda/conv.h"
 #include "tensor/cuda/cross_entropy.h"
 #include "tensor/cuda/cuda.h"
+#include "tensor/cuda/dropout.h"
+#include "tensor/cuda/elementwise.h"
+#include "tensor/cuda/embedding.h"
+#include "tensor/cuda/fill.h"
+#include "tensor/cuda/gelu.h"
 #include "tensor/cuda/matmul.h"
 #include "tensor/cuda/norm.h"
 #include "tensor/cuda/optim.h"
+#include "tensor/cuda/pool.h"
+#include "tensor/cuda/reduce.h"
+#include "tensor/cuda/rotary.h"
+#include "tensor/cuda/shape.h"
+#include "tensor/cuda/swiglu.h"
 #include "tensor/error.h"
 
 namespace penstock::tensor::cuda {
@@ -105,6 +116,90 @@ void conv2d_weight(const Context&, const ConvShape&, const Tensor&, const Tensor
   throw_absent();
 }
 void conv2d_bias(const Context&, const ConvShape&, const Tensor&, bool, const Tensor&) {
+  throw_absent();
+}
+
+void add_into(const Context&, const Tensor&, const Tensor&, bool) {
+  throw_absent();
+}
+bool all_finite(const Context&, const char*, const Tensor&) {
+  throw_absent();
+}
+void binary(const Context&, const char*, BinaryKind, const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void cast(const Context&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void check_ids(const Context&, const Tensor&, std::int64_t) {
+  throw_absent();
+}
+void copy_blocks(const Context&, const std::byte*, std::size_t, std::byte*, std::size_t,
+                 std::size_t, std::int64_t) {
+  throw_absent();
+}
+void dropout(const Context&, const Tensor&, double, const RandomKey&, const Tensor&, std::int64_t,
+             const Tensor&) {
+  throw_absent();
+}
+void fill(const Context&, const Tensor&, double) {
+  throw_absent();
+}
+void gather_rows(const Context&, const Tensor&, const Tensor&, std::int64_t, const Tensor&) {
+  throw_absent();
+}
+void gelu(const Context&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void gelu_grad(const Context&, const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void max_pool2d(const Context&, const PoolShape&, const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void max_pool2d_grad(const Context&, const PoolShape&, const Tensor&, const Tensor&,
+                     const Tensor&) {
+  throw_absent();
+}
+void repeat(const Context&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void rotary_qkv(const Context&, const RotaryShape&, const Tensor&, const Tensor&, const Tensor&,
+                const Tensor&) {
+  throw_absent();
+}
+void rotary_qkv_grad(const Context&, const RotaryShape&, const Tensor&, std::int64_t, const Tensor&,
+                     const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void scale(const Context&, const char*, const Tensor&, double, const Tensor&) {
+  throw_absent();
+}
+void scaled_difference(const Context&, const char*, const Tensor&, const Tensor&, const Tensor&,
+                       double, double, const Tensor&) {
+  throw_absent();
+}
+void scatter_rows(const Context&, const char*, const Tensor&, const Tensor&, std::int64_t,
+                  const Tensor&, bool) {
+  throw_absent();
+}
+void sum(const Context&, const char*, SumKind, const Tensor&, const Tensor&, double, double,
+         const Tensor&) {
+  throw_absent();
+}
+void sum_to(const Context&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void swap_axes(const Context&, const Tensor&, const AxisSwap&, const Tensor&) {
+  throw_absent();
+}
+void swiglu(const Context&, const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void swiglu_grad(const Context&, const Tensor&, const Tensor&, const Tensor&, const Tensor&) {
+  throw_absent();
+}
+void unary(const Context&, const char*, UnaryKind, const Tensor&, const Tensor&) {
   throw_absent();
 }
 

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "tensor/cpu/dropout.h"
+#include "tensor/cuda/dropout.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -14,7 +16,9 @@ namespace {
 Tensor masked(Context& context, const Tensor& x, double p, const RandomKey& key, const Tensor& ids,
               std::int64_t first_element) {
   Tensor out = Tensor::empty(context, x.shape(), x.dtype());
-  if (on_cpu("dropout", context)) cpu::dropout(context, x, p, key, ids, first_element, out);
+  on_device(
+      context, [&] { cpu::dropout(context, x, p, key, ids, first_element, out); },
+      [&] { cuda::dropout(context, x, p, key, ids, first_element, out); });
   return out;
 }
 

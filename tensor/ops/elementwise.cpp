@@ -1,8 +1,10 @@
 #include "tensor/ops/elementwise.h"
 
 #include "tensor/cpu/elementwise.h"
+#include "tensor/cuda/elementwise.h"
 #include "tensor/ops/add_grad.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/ops/unary.h"
 #include "tensor/tape.h"
 
@@ -21,7 +23,9 @@ void check_operands(const char* op, const Context& context, const Tensor& a, con
 Tensor compute(Context& context, const char* op, BinaryKind kind, const Tensor& a,
                const Tensor& b) {
   Tensor out = Tensor::empty(context, a.shape(), a.dtype());
-  if (on_cpu(op, context)) cpu::binary(context, op, kind, a, b, out);
+  on_device(
+      context, [&] { cpu::binary(context, op, kind, a, b, out); },
+      [&] { cuda::binary(context, op, kind, a, b, out); });
   return out;
 }
 
@@ -83,7 +87,9 @@ Tensor div(Context& context, const Tensor& a, const Tensor& b) {
 Tensor scale(Context& context, const Tensor& x, double factor) {
   check_floating("scale", context, {&x});
   Tensor out = Tensor::empty(context, x.shape(), x.dtype());
-  if (on_cpu("scale", context)) cpu::scale(context, "scale", x, factor, out);
+  on_device(
+      context, [&] { cpu::scale(context, "scale", x, factor, out); },
+      [&] { cuda::scale(context, "scale", x, factor, out); });
   if (Recorder node = record(context, "scale", {&x}, {&out})) {
     node.both_grads([factor](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, scale(c, n.grad(), factor));
@@ -106,7 +112,9 @@ void add_into(Context& context, Tensor& accumulator, const Tensor& value, bool o
   check_placed("add_into", context, {&accumulator, &value});
   check_same_shape("add_into", accumulator, value);
   check_writable("add_into", accumulator);
-  if (on_cpu("add_into", context)) cpu::add_into(context, accumulator, value, overwrite);
+  on_device(
+      context, [&] { cpu::add_into(context, accumulator, value, overwrite); },
+      [&] { cuda::add_into(context, accumulator, value, overwrite); });
 }
 
 }  // namespace penstock::tensor

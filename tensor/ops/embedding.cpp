@@ -8,9 +8,15 @@
 #include "tensor/cpu/elementwise.h"
 #include "tensor/cpu/embedding.h"
 #include "tensor/cpu/reduce.h"
+#include "tensor/cuda/elementwise.h"
+#include "tensor/cuda/embedding.h"
+#include "tensor/cuda/reduce.h"
+#include "tensor/error.h"
 #include "tensor/ops/add_grad.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/ops/elementwise.h"
+#include "tensor/ops/embedding_error.h"
 #include "tensor/ops/fill.h"
 #include "tensor/tape.h"
 
@@ -21,9 +27,7 @@ namespace {
 void check_ids(const Tensor& ids, std::int64_t limit) {
   const std::int64_t position = cpu::find_out_of_range(ids, limit);
   if (position < 0) return;
-  throw_invalid("embedding", "ids in [0, " + std::to_string(limit) + ")",
-                std::to_string(cpu::id_at(ids, position)) + " at position " +
-                    std::to_string(position) + " of the ids " + ids.shape().to_string());
+  throw InvalidArgument(id_error(limit, cpu::id_at(ids, position), position, ids.shape()));
 }
 
 Shape append(const Shape& shape, std::int64_t size) {
@@ -60,17 +64,26 @@ Tensor embedding(Context& context, const Tensor& ids, const Tensor& table) {
 Tensor embedding(Context& context, const Tensor& ids, const Tensor& table, const IndexPart& part) {
   check_table(context, ids, table);
   Tensor out = Tensor::empty(context, append(ids.shape(), table.dim(1)), table.dtype());
-  if (on_cpu("embedding", context)) {
-    check_ids(ids, part.total);
-    cpu::gather_rows(context, ids, table, part.first, out);
-  }
+  on_device(
+      context,
+      [&] {
+        check_ids(ids, part.total);
+        cpu::gather_rows(context, ids, table, part.first, out);
+      },
+      [&] {
+        cuda::check_ids(context, ids, part.total);
+        cuda::gather_rows(context, ids, table, part.first, out);
+      });
   if (Recorder node = record(context, "embedding", {&ids, &table}, {&out})) {
     node.save_for(1, ids);
     node.both_grads([first = part.first](Context& c, Backward& n) {
       if (!n.wants(1)) return;
       add_grad(c, n, 1, [&](const Tensor& grad, bool accumulate) {
-        if (!on_cpu("embedding", c)) return;
-        cpu::scatter_rows(c, "embedding", n.saved(0), n.grad(), first, grad, accumulate);
+        const Tensor& rows = n.grad();
+        on_device(
+            c,
+            [&] { cpu::scatter_rows(c, "embedding", n.saved(0), rows, first, grad, accumulate); },
+            [&] { cuda::scatter_rows(c, "embedding", n.saved(0), rows, first, grad, accumulate); });
       });
     });
   }
@@ -87,9 +100,10 @@ Tensor add_position(Context& context, const Tensor& x, const Tensor& table) {
   }
   const std::int64_t length = x.dim(-2);
   Tensor out = Tensor::empty(context, shape, x.dtype());
-  if (on_cpu("add_position", context)) {
-    cpu::binary(context, "add_position", BinaryKind::kAdd, x, table.rows(0, length), out);
-  }
+  const Tensor used_rows = table.rows(0, length);
+  on_device(
+      context, [&] { cpu::binary(context, "add_position", BinaryKind::kAdd, x, used_rows, out); },
+      [&] { cuda::binary(context, "add_position", BinaryKind::kAdd, x, used_rows, out); });
   if (Recorder node = record(context, "add_position", {&x, &table}, {&out})) {
     node.both_grads([length](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, n.grad());
@@ -99,7 +113,8 @@ Tensor add_position(Context& context, const Tensor& x, const Tensor& table) {
         Tensor unused = grad.rows(length, grad.dim(0));
         if (!accumulate) fill(c, unused, 0);
         const Tensor total = Tensor::empty(c, used.shape(), grad.dtype());
-        if (on_cpu("add_position", c)) cpu::sum_to(c, n.grad(), total);
+        on_device(
+            c, [&] { cpu::sum_to(c, n.grad(), total); }, [&] { cuda::sum_to(c, n.grad(), total); });
         add_into(c, used, total, /*overwrite=*/!accumulate);
       });
     });

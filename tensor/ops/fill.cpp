@@ -2,7 +2,10 @@
 
 #include "tensor/cpu/cast.h"
 #include "tensor/cpu/fill.h"
+#include "tensor/cuda/cast.h"
+#include "tensor/cuda/fill.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -10,13 +13,16 @@ namespace penstock::tensor {
 void fill(Context& context, Tensor& target, double value) {
   check_placed("fill", context, {&target});
   check_writable("fill", target);
-  if (on_cpu("fill", context)) cpu::fill(context, target, value);
+  on_device(
+      context, [&] { cpu::fill(context, target, value); },
+      [&] { cuda::fill(context, target, value); });
 }
 
 Tensor copy(Context& context, const Tensor& x) {
   check_placed("copy", context, {&x});
   Tensor out = Tensor::empty(context, x.shape(), x.dtype());
-  if (on_cpu("copy", context)) cpu::cast(context, x, out);
+  on_device(
+      context, [&] { cpu::cast(context, x, out); }, [&] { cuda::cast(context, x, out); });
   if (Recorder node = record(context, "copy", {&x}, {&out})) {
     node.both_grads([](Context&, Backward& n) {
       if (n.wants(0)) n.set(0, n.grad());

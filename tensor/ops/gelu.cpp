@@ -1,7 +1,9 @@
 #include "tensor/ops/gelu.h"
 
 #include "tensor/cpu/gelu.h"
+#include "tensor/cuda/gelu.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -14,7 +16,9 @@ void gelu_grads(Context& context, Backward& node) {
   const Tensor out = node.grad().exclusive()
                          ? node.grad()
                          : Tensor::empty(context, node.grad().shape(), node.grad().dtype());
-  if (on_cpu("gelu", context)) cpu::gelu_grad(context, node.grad(), node.saved(0), out);
+  on_device(
+      context, [&] { cpu::gelu_grad(context, node.grad(), node.saved(0), out); },
+      [&] { cuda::gelu_grad(context, node.grad(), node.saved(0), out); });
   node.set(0, out);
 }
 
@@ -23,7 +27,8 @@ void gelu_grads(Context& context, Backward& node) {
 Tensor gelu(Context& context, const Tensor& x) {
   check_floating("gelu", context, {&x});
   Tensor y = Tensor::empty(context, x.shape(), x.dtype());
-  if (on_cpu("gelu", context)) cpu::gelu(context, x, y);
+  on_device(
+      context, [&] { cpu::gelu(context, x, y); }, [&] { cuda::gelu(context, x, y); });
   if (Recorder node = record(context, "gelu", {&x}, {&y})) {
     node.save_for(0, x);
     node.both_grads(gelu_grads);

@@ -1,11 +1,13 @@
 #include "tensor/ops/init.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
 
 #include "tensor/cpu/init.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/random.h"
 
 namespace penstock::tensor {
@@ -24,6 +26,33 @@ void check_target(const char* op, const Context& context, const Tensor& target) 
   check_writable(op, target);
 }
 
+// Sets the target's elements [begin, end) to draw(begin, end, numbers), for one range after the
+// other. Numbers for a device are drawn here as well: weights begin with the same bits wherever
+// they are trained, which the logarithms and cosines of devices would not give.
+template <class Draw>
+void draw_elements(const Context& context, const Tensor& target, const Draw& draw) {
+  const auto on_host = [&](const Context& host, const Tensor& part, std::int64_t first) {
+    cpu::draw(host, part, [&](std::int64_t begin, std::int64_t end, double* numbers) {
+      draw(first + begin, first + end, numbers);
+    });
+  };
+  const auto to_device = [&] {
+    constexpr std::int64_t kPart = 1 << 20;
+    Context host(make_cpu_allocator());
+    host.threads = context.threads;
+    const std::int64_t n = target.numel();
+    const Tensor buffer = Tensor::empty(host, {std::min(kPart, n)}, target.dtype());
+    for (std::int64_t first = 0; first < n; first += kPart) {
+      const Tensor part = buffer.rows(0, std::min(kPart, n - first));
+      on_host(host, part, first);
+      const Tensor to = target.view({n}).rows(first, first + part.numel());
+      context.allocator->upload(to.raw(), {part.raw(), part.nbytes()});
+    }
+  };
+  on_device(
+      context, [&] { on_host(context, target, 0); }, to_device);
+}
+
 }  // namespace
 
 void init_normal(Context& context, Tensor& target, const InitKey& key, double mean, double stddev) {
@@ -31,9 +60,8 @@ void init_normal(Context& context, Tensor& target, const InitKey& key, double me
   if (!(stddev >= 0)) {
     throw_invalid("init_normal", "a standard deviation of at least 0", std::to_string(stddev));
   }
-  if (!on_cpu("init_normal", context)) return;
   const RandomStream stream = stream_of(key);
-  cpu::draw(context, target, [&](std::int64_t begin, std::int64_t end, double* numbers) {
+  draw_elements(context, target, [&](std::int64_t begin, std::int64_t end, double* numbers) {
     const auto first = static_cast<std::uint64_t>(key.first_element + begin);
     const auto last = static_cast<std::uint64_t>(key.first_element + end);
     for (std::uint64_t pair = first / 2; pair * 2 < last; ++pair) {
@@ -53,9 +81,8 @@ void init_uniform(Context& context, Tensor& target, const InitKey& key, double l
     throw_invalid("init_uniform", "low <= high",
                   std::to_string(low) + " and " + std::to_string(high));
   }
-  if (!on_cpu("init_uniform", context)) return;
   const RandomStream stream = stream_of(key);
-  cpu::draw(context, target, [&](std::int64_t begin, std::int64_t end, double* numbers) {
+  draw_elements(context, target, [&](std::int64_t begin, std::int64_t end, double* numbers) {
     for (std::int64_t i = begin; i < end; ++i) {
       const auto element = static_cast<std::uint64_t>(key.first_element + i);
       numbers[i - begin] = low + (high - low) * stream.uniform(element);

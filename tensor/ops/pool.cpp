@@ -4,7 +4,9 @@
 #include <string>
 
 #include "tensor/cpu/pool.h"
+#include "tensor/cuda/pool.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -37,9 +39,9 @@ cpu::PoolShape check_pool(const Context& context, const Tensor& x,
 void max_pool2d_grads(Context& context, Backward& node, const cpu::PoolShape& shape) {
   if (!node.wants(0)) return;
   const Tensor gradient = Tensor::empty(context, node.shape(0), node.grad().dtype());
-  if (on_cpu(kName, context)) {
-    cpu::max_pool2d_grad(context, shape, node.grad(), node.saved(0), gradient);
-  }
+  on_device(
+      context, [&] { cpu::max_pool2d_grad(context, shape, node.grad(), node.saved(0), gradient); },
+      [&] { cuda::max_pool2d_grad(context, shape, node.grad(), node.saved(0), gradient); });
   node.set(0, gradient);
 }
 
@@ -60,7 +62,9 @@ Tensor max_pool2d(Context& context, const Tensor& x, const MaxPool2dOptions& opt
   const Shape result = {x.dim(0), x.dim(1), shape.out.height, shape.out.width};
   Tensor y = Tensor::empty(context, result, x.dtype());
   const Tensor origin = Tensor::empty(context, result, DType::kI32);
-  if (on_cpu(kName, context)) cpu::max_pool2d(context, shape, x, y, origin);
+  on_device(
+      context, [&] { cpu::max_pool2d(context, shape, x, y, origin); },
+      [&] { cuda::max_pool2d(context, shape, x, y, origin); });
   if (Recorder node = record(context, kName, {&x}, {&y})) {
     node.save_for(0, origin);
     node.both_grads([shape](Context& c, Backward& n) { max_pool2d_grads(c, n, shape); });

@@ -6,9 +6,12 @@
 
 #include "tensor/cpu/elementwise.h"
 #include "tensor/cpu/reduce.h"
+#include "tensor/cuda/elementwise.h"
+#include "tensor/cuda/reduce.h"
 #include "tensor/ops/add_grad.h"
 #include "tensor/ops/cast.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/ops/elementwise.h"
 #include "tensor/tape.h"
 
@@ -26,9 +29,10 @@ void check_repeats(const char* op, const Shape& small, const Shape& large, const
 Tensor scaled_sum(Context& context, const char* op, const Tensor& x, double factor) {
   check_floating(op, context, {&x});
   Tensor out = Tensor::empty(context, {}, compute_dtype(x.dtype()));
-  if (on_cpu(op, context)) {
-    cpu::store(op, out, factor * cpu::sum(context, op, cpu::SumKind::kPlain, x, x));
-  }
+  const auto kind = cpu::SumKind::kPlain;
+  on_device(
+      context, [&] { cpu::store(op, out, factor * cpu::sum(context, op, kind, x, x)); },
+      [&] { cuda::sum(context, op, kind, x, x, factor, 1.0, out); });
   if (Recorder node = record(context, op, {&x}, {&out})) {
     node.both_grads([factor, dtype = x.dtype()](Context& c, Backward& n) {
       if (!n.wants(0)) return;
@@ -46,7 +50,8 @@ Tensor sum_to(Context& context, const Tensor& x, const Shape& shape) {
   check_repeats("sum_to", shape, x.shape(), "a shape of");
   if (x.shape() == shape) return x;
   Tensor out = Tensor::empty(context, shape, x.dtype());
-  if (on_cpu("sum_to", context)) cpu::sum_to(context, x, out);
+  on_device(
+      context, [&] { cpu::sum_to(context, x, out); }, [&] { cuda::sum_to(context, x, out); });
   if (Recorder node = record(context, "sum_to", {&x}, {&out})) {
     node.both_grads([](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, broadcast_to(c, n.grad(), n.shape(0)));
@@ -59,7 +64,9 @@ void set_sum(Context& context, Backward& node, int input, const Tensor& gradient
   const Shape& shape = node.shape(input);
   if (gradient.shape() == shape) return node.set(input, gradient);
   Tensor total = Tensor::empty(context, shape, node.grad_dtype(input));
-  if (on_cpu("sum_to", context)) cpu::sum_to(context, gradient, total);
+  on_device(
+      context, [&] { cpu::sum_to(context, gradient, total); },
+      [&] { cuda::sum_to(context, gradient, total); });
   node.set(input, std::move(total));
 }
 
@@ -68,7 +75,9 @@ Tensor broadcast_to(Context& context, const Tensor& x, const Shape& shape) {
   check_repeats("broadcast_to", x.shape(), shape, "x of");
   if (x.shape() == shape) return x;
   Tensor out = Tensor::empty(context, shape, x.dtype());
-  if (on_cpu("broadcast_to", context)) cpu::repeat(context, "broadcast_to", x, out);
+  on_device(
+      context, [&] { cpu::repeat(context, "broadcast_to", x, out); },
+      [&] { cuda::repeat(context, x, out); });
   if (Recorder node = record(context, "broadcast_to", {&x}, {&out})) {
     node.both_grads([](Context& c, Backward& n) {
       if (n.wants(0)) n.set(0, sum_to(c, n.grad(), n.shape(0)));
@@ -86,15 +95,40 @@ Tensor mean(Context& context, const Tensor& x) {
   return scaled_sum(context, "mean", x, count == 0 ? 0.0 : 1.0 / static_cast<double>(count));
 }
 
+void sum_squares(Context& context, const Tensor& x, const Tensor& out) {
+  constexpr const char* kName = "sum_squares";
+  check_floating(kName, context, {&x});
+  check_placed(kName, context, {&out});
+  check_writable(kName, out);
+  if (out.numel() != 1 || out.dtype() != DType::kF64) {
+    throw_invalid(kName, "one element of f64 to write", out.to_string());
+  }
+  const auto kind = cpu::SumKind::kSquares;
+  on_device(
+      context, [&] { cpu::store(kName, out, cpu::sum(context, kName, kind, x, x)); },
+      [&] { cuda::sum(context, kName, kind, x, x, 1.0, 1.0, out); });
+}
+
 double sum_squares(Context& context, const Tensor& x) {
   check_floating("sum_squares", context, {&x});
-  if (!on_cpu("sum_squares", context)) return 0.0;
-  return cpu::sum(context, "sum_squares", cpu::SumKind::kSquares, x, x);
+  double result = 0.0;
+  on_device(
+      context, [&] { result = cpu::sum(context, "sum_squares", cpu::SumKind::kSquares, x, x); },
+      [&] {
+        const Tensor total = Tensor::empty(context, {}, DType::kF64);
+        sum_squares(context, x, total);
+        result = total.item();
+      });
+  return result;
 }
 
 bool all_finite(Context& context, const Tensor& x) {
   check_floating("all_finite", context, {&x});
-  return !on_cpu("all_finite", context) || cpu::all_finite(context, "all_finite", x);
+  bool result = true;
+  on_device(
+      context, [&] { result = cpu::all_finite(context, "all_finite", x); },
+      [&] { result = cuda::all_finite(context, "all_finite", x); });
+  return result;
 }
 
 }  // namespace penstock::tensor

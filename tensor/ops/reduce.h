@@ -25,10 +25,13 @@ Tensor mean(Context& context, const Tensor& x);
 
 // Σ x[i]² in double; not recorded. 0 on the meta device. For elements of up to 32 bits it is finite
 // exactly when all of them are: one pass gives the norm of a gradient and tells whether it
-// overflowed.
+// overflowed. Waits for a device.
 double sum_squares(Context& context, const Tensor& x);
+// The same, written to `out`, one element of f64, without a wait: for who has more sums to read, or
+// reads them later. Nothing on the meta device.
+void sum_squares(Context& context, const Tensor& x, const Tensor& out);
 
-// Whether no element is infinite or NaN; not recorded. True on the meta device.
+// Whether no element is infinite or NaN; not recorded. True on the meta device. Waits for a device.
 bool all_finite(Context& context, const Tensor& x);
 
 }  // namespace penstock::tensor

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "tensor/cpu/rotary.h"
+#include "tensor/cuda/rotary.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -46,9 +48,10 @@ void rotary_grads(Context& context, Backward& node, const RotaryShape& shape) {
   const std::int64_t keys = std::max(widths[1], widths[2]);
   const std::int64_t width = gradient.dim(-1);
   widths[0] = widths[0] != 0 ? widths[0] : width - 2 * keys;
-  if (on_cpu(kName, context)) {
-    cpu::rotary_qkv_grad(context, shape, gradient, widths[0], parts[0], parts[1], parts[2]);
-  }
+  const auto& [d_q, d_k, d_v] = parts;
+  on_device(
+      context, [&] { cpu::rotary_qkv_grad(context, shape, gradient, widths[0], d_q, d_k, d_v); },
+      [&] { cuda::rotary_qkv_grad(context, shape, gradient, widths[0], d_q, d_k, d_v); });
   for (int i = 0; i < 3; ++i) {
     if (node.wants(i)) node.set(i, std::move(parts[static_cast<std::size_t>(i)]));
   }
@@ -60,7 +63,9 @@ Tensor rotary_qkv(Context& context, const Tensor& q, const Tensor& k, const Tens
                   const RotaryShape& shape) {
   check_rotary(context, q, k, v, shape);
   Tensor out = Tensor::empty(context, q.shape().with_dim(-1, q.dim(-1) + 2 * k.dim(-1)), q.dtype());
-  if (on_cpu(kName, context)) cpu::rotary_qkv(context, shape, q, k, v, out);
+  on_device(
+      context, [&] { cpu::rotary_qkv(context, shape, q, k, v, out); },
+      [&] { cuda::rotary_qkv(context, shape, q, k, v, out); });
   if (Recorder node = record(context, kName, {&q, &k, &v}, {&out})) {
     node.both_grads([shape](Context& c, Backward& n) { rotary_grads(c, n, shape); });
   }

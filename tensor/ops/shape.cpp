@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "tensor/cpu/shape.h"
+#include "tensor/cuda/shape.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -37,17 +39,22 @@ std::int64_t inner_of(const Shape& shape, int axis) {
 enum class Direction : std::uint8_t { kOut, kIn };
 void copy_part(Context& context, Direction direction, const Tensor& whole, std::int64_t begin,
                const Tensor& part, int axis) {
+  if (context.device.is_meta()) return;
   const std::size_t element =
       static_cast<std::size_t>(inner_of(whole.shape(), axis)) * size_of(whole.dtype());
   const std::size_t whole_stride = static_cast<std::size_t>(whole.dim(axis)) * element;
   const std::size_t part_stride = static_cast<std::size_t>(part.dim(axis)) * element;
   std::byte* inside = whole.raw() + static_cast<std::size_t>(begin) * element;
   const std::int64_t count = outer_of(whole.shape(), axis);
-  if (direction == Direction::kOut) {
-    cpu::copy_blocks(context, inside, whole_stride, part.raw(), part_stride, part_stride, count);
-  } else {
-    cpu::copy_blocks(context, part.raw(), part_stride, inside, whole_stride, part_stride, count);
-  }
+  const auto copy = [&](const auto& blocks) {
+    if (direction == Direction::kOut) {
+      blocks(context, inside, whole_stride, part.raw(), part_stride, part_stride, count);
+    } else {
+      blocks(context, part.raw(), part_stride, inside, whole_stride, part_stride, count);
+    }
+  };
+  on_device(
+      context, [&] { copy(cpu::copy_blocks); }, [&] { copy(cuda::copy_blocks); });
 }
 
 }  // namespace
@@ -85,7 +92,7 @@ Tensor slice_rows(Context& context, const Tensor& x, std::int64_t begin, std::in
     node.both_grads([begin](Context& c, Backward& n) {
       if (!n.wants(0)) return;
       Tensor grad = Tensor::zeros(c, n.shape(0), n.grad().dtype());
-      if (on_cpu("slice_rows", c)) copy_part(c, Direction::kIn, grad, begin, n.grad(), 0);
+      copy_part(c, Direction::kIn, grad, begin, n.grad(), 0);
       n.set(0, std::move(grad));
     });
   }
@@ -110,7 +117,7 @@ std::vector<Tensor> split(Context& context, const Tensor& x, std::span<const std
   for (const std::int64_t size : sizes) {
     Tensor& part =
         parts.emplace_back(Tensor::empty(context, x.shape().with_dim(at, size), x.dtype()));
-    if (on_cpu("split", context)) copy_part(context, Direction::kOut, x, begin, part, at);
+    copy_part(context, Direction::kOut, x, begin, part, at);
     outputs.push_back(&part);
     begin += size;
   }
@@ -124,8 +131,7 @@ std::vector<Tensor> split(Context& context, const Tensor& x, std::span<const std
       std::int64_t start = 0;
       for (std::size_t i = 0; i < lengths.size(); start += lengths[i++]) {
         const Tensor& part = n.grad(static_cast<int>(i));
-        if (!part.defined() || !on_cpu("split", c)) continue;
-        copy_part(c, Direction::kIn, grad, start, part, at);
+        if (part.defined()) copy_part(c, Direction::kIn, grad, start, part, at);
       }
       n.set(0, std::move(grad));
     });
@@ -155,7 +161,7 @@ Tensor concat(Context& context, std::span<const Tensor> parts, int axis) {
   Tensor out = Tensor::empty(context, first.shape().with_dim(at, total), first.dtype());
   std::int64_t begin = 0;
   for (const Tensor& part : parts) {
-    if (on_cpu("concat", context)) copy_part(context, Direction::kIn, out, begin, part, at);
+    copy_part(context, Direction::kIn, out, begin, part, at);
     begin += part.dim(at);
   }
   if (context.tape == nullptr) return out;
@@ -167,7 +173,7 @@ Tensor concat(Context& context, std::span<const Tensor> parts, int axis) {
         const auto input = static_cast<int>(i);
         if (!n.wants(input)) continue;
         Tensor grad = Tensor::empty(c, n.shape(input), n.grad().dtype());
-        if (on_cpu("concat", c)) copy_part(c, Direction::kOut, n.grad(), start, grad, at);
+        copy_part(c, Direction::kOut, n.grad(), start, grad, at);
         n.set(input, std::move(grad));
       }
     });
@@ -182,13 +188,15 @@ Tensor swap_axes(Context& context, const Tensor& x, int first, int second) {
   if (a > b) std::swap(a, b);
   Tensor out =
       Tensor::empty(context, x.shape().with_dim(a, x.dim(b)).with_dim(b, x.dim(a)), x.dtype());
-  if (on_cpu("swap_axes", context) && x.numel() > 0) {
+  if (x.numel() > 0) {
     cpu::AxisSwap sizes{outer_of(x.shape(), a), x.dim(a), 1, 1, inner_of(x.shape(), b)};
     if (a != b) {
       sizes.middle = outer_of(x.shape(), b) / (sizes.outer * sizes.a);
       sizes.b = x.dim(b);
     }
-    cpu::swap_axes(context, x, sizes, out);
+    on_device(
+        context, [&] { cpu::swap_axes(context, x, sizes, out); },
+        [&] { cuda::swap_axes(context, x, sizes, out); });
   }
   if (Recorder node = record(context, "swap_axes", {&x}, {&out})) {
     node.both_grads([a, b](Context& c, Backward& n) {

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "tensor/cpu/swiglu.h"
+#include "tensor/cuda/swiglu.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -13,15 +15,18 @@ namespace {
 // Saved are the gate and what it lets through.
 void swiglu_grads(Context& context, Backward& node) {
   const Tensor& gradient = node.grad();
-  const bool compute = on_cpu("swiglu", context);
   if (node.wants(0)) {
     Tensor d_gate = Tensor::empty(context, gradient.shape(), gradient.dtype());
-    if (compute) cpu::swiglu_grad(context, gradient, node.saved(0), node.saved(1), d_gate);
+    on_device(
+        context, [&] { cpu::swiglu_grad(context, gradient, node.saved(0), node.saved(1), d_gate); },
+        [&] { cuda::swiglu_grad(context, gradient, node.saved(0), node.saved(1), d_gate); });
     node.set(0, std::move(d_gate));
   }
   if (node.wants(1)) {
     Tensor d_up = Tensor::empty(context, gradient.shape(), gradient.dtype());
-    if (compute) cpu::swiglu(context, node.saved(0), gradient, d_up);
+    on_device(
+        context, [&] { cpu::swiglu(context, node.saved(0), gradient, d_up); },
+        [&] { cuda::swiglu(context, node.saved(0), gradient, d_up); });
     node.set(1, std::move(d_up));
   }
 }
@@ -32,7 +37,9 @@ Tensor swiglu(Context& context, const Tensor& gate, const Tensor& up) {
   check_floating("swiglu", context, {&gate, &up});
   check_same_shape("swiglu", gate, up);
   Tensor out = Tensor::empty(context, gate.shape(), gate.dtype());
-  if (on_cpu("swiglu", context)) cpu::swiglu(context, gate, up, out);
+  on_device(
+      context, [&] { cpu::swiglu(context, gate, up, out); },
+      [&] { cuda::swiglu(context, gate, up, out); });
   if (Recorder node = record(context, "swiglu", {&gate, &up}, {&out})) {
     node.save(gate, SavedFor::kBoth);
     node.save_for(0, up);

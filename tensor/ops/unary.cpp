@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "tensor/cpu/elementwise.h"
+#include "tensor/cuda/elementwise.h"
 #include "tensor/ops/check.h"
+#include "tensor/ops/dispatch.h"
 #include "tensor/tape.h"
 
 namespace penstock::tensor {
@@ -35,15 +37,17 @@ Tensor unary(Context& context, UnaryKind kind, const Tensor& x) {
   const UnaryRule& rule = kRules[static_cast<std::size_t>(kind)];
   check_floating(rule.name, context, {&x});
   Tensor out = Tensor::empty(context, x.shape(), x.dtype());
-  if (on_cpu(rule.name, context)) cpu::unary(context, rule.name, kind, x, out);
+  on_device(
+      context, [&] { cpu::unary(context, rule.name, kind, x, out); },
+      [&] { cuda::unary(context, rule.name, kind, x, out); });
   if (Recorder node = record(context, rule.name, {&x}, {&out})) {
     node.save_for(0, rule.from_x ? x : out);
     node.both_grads([&rule](Context& c, Backward& n) {
       if (!n.wants(0)) return;
       Tensor grad = Tensor::empty(c, n.grad().shape(), n.grad().dtype());
-      if (on_cpu(rule.name, c)) {
-        cpu::binary(c, rule.name, rule.grad, n.grad(), n.saved(0), grad);
-      }
+      on_device(
+          c, [&] { cpu::binary(c, rule.name, rule.grad, n.grad(), n.saved(0), grad); },
+          [&] { cuda::binary(c, rule.name, rule.grad, n.grad(), n.saved(0), grad); });
       n.set(0, std::move(grad));
     });
   }
