@@ -57,14 +57,15 @@ struct Parameters {
 template <int kM, int kN, class Hidden, class Sums>
 __device__ __forceinline__ void softmax_grad(Fragment<kM, kN>& scores, Fragment<kM, kN>& d_scores,
                                              float scale, const Hidden& hidden, const Sums& sums) {
+  const int first_row = lane_id() / 4, first_column = lane_id() % 4 * 2;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int row = 16 * m + lane_id() / 4 + i / 2 * 8;
-        const int column = 8 * n + lane_id() % 4 * 2 + i % 2;
+        const int row = 16 * m + first_row + i / 2 * 8;
+        const int column = 8 * n + first_column + i % 2;
         float& score = scores.at[m][n][i];
         const float exponent = (score * scale - sums.log_sum(m, i / 2, column)) * kLog2E;
         score = hidden(row, column) ? 0.0f : fast_exp2(exponent);

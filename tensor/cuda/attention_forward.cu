@@ -100,6 +100,7 @@ template <int kD>
 __device__ __forceinline__ void finish_rows(const AttentionSizes& s, int first_row,
                                             RowStates& states, Fragment<kBlocks, kD>& out,
                                             float* log_sum) {
+  const int lane = lane_id();
 #pragma unroll
   for (int m = 0; m < kBlocks; ++m) {
 #pragma unroll
@@ -111,8 +112,8 @@ __device__ __forceinline__ void finish_rows(const AttentionSizes& s, int first_r
         out.at[m][n][2 * half] *= inverse;
         out.at[m][n][2 * half + 1] *= inverse;
       }
-      const int row = first_row + 16 * m + 8 * half + lane_id() / 4;
-      if (row < s.tokens && lane_id() % 4 == 0) log_sum[row] = states.top[m][half] + logf(sum);
+      const int row = first_row + 16 * m + 8 * half + lane / 4;
+      if (row < s.tokens && lane % 4 == 0) log_sum[row] = states.top[m][half] + logf(sum);
     }
   }
 }
@@ -147,8 +148,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 2)
   RowStates states{};
   for (auto& tops : states.top) tops[0] = tops[1] = -std::numeric_limits<float>::infinity();
   Fragment<kBlocks, kHead / 8> out;
-  int stage = 0;
-  for (int key = 0; key < limit; key += kKeys, stage ^= 1) {
+  for (int key = 0; key < limit; key += kKeys) {
+    const int stage = key / kKeys % 2;
     read(key + kKeys, stage ^ 1);
     wait_copies<1>();
     __syncthreads();
