@@ -42,6 +42,7 @@ std::vector<OpCase> elementwise_cases();
 std::vector<OpCase> movement_cases();
 std::vector<OpCase> reduction_cases();
 std::vector<OpCase> lookup_cases();
+std::vector<OpCase> layer_cases();
 
 // How a case is run.
 struct OpForm {

@@ -32,7 +32,7 @@ using tensor::Tensor;
 std::vector<OpCase> all_cases() {
   std::vector<OpCase> all;
   for (const auto& table :
-       {elementwise_cases(), movement_cases(), reduction_cases(), lookup_cases()}) {
+       {elementwise_cases(), movement_cases(), reduction_cases(), lookup_cases(), layer_cases()}) {
     all.insert(all.end(), table.begin(), table.end());
   }
   return all;

@@ -1,0 +1,102 @@
+#include "tensor/ops/attention.h"
+#include "tensor/ops/conv.h"
+#include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/matmul.h"
+#include "tensor/ops/norm.h"
+#include "tests/tensor/cuda/op_case.h"
+
+namespace penstock::testing {
+
+namespace {
+
+using tensor::Context;
+using tensor::Tensor;
+using tensor::WeightLayout;
+using Inputs = std::span<const Tensor>;
+
+// Sums are made in another order than the CPU's, on tensor cores from rounded factors.
+constexpr double kOutput = 16, kGrad = 32;
+
+OpCase linear_case(const std::string& name, WeightLayout layout, std::int64_t in,
+                   std::int64_t out) {
+  const bool out_in = layout == WeightLayout::kOutIn;
+  const tensor::Shape weight = out_in ? tensor::Shape{out, in} : tensor::Shape{in, out};
+  return {.name = name,
+          .function = [layout](Context& c, Inputs x) -> std::vector<Tensor> {
+            return {linear(c, x[0], x[1], x[2], layout), linear(c, x[0], x[1], {}, layout)};
+          },
+          .inputs = {{{6, 5, in}}, {weight}, {{out}}},
+          .output = kOutput,
+          .grad = kGrad};
+}
+
+OpCase matmul_case() {
+  return {.name = "matmul",
+          .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
+            return {matmul(c, x[0], x[1]), matmul(c, x[0], x[2])};
+          },
+          .inputs = {{{3, 17, 9}}, {{3, 9, 20}}, {{9, 33}}},
+          .activations = 2,
+          .output = kOutput,
+          .grad = kGrad};
+}
+
+OpCase attention_case(const std::string& name, std::int64_t tokens, std::int64_t head,
+                      const tensor::AttentionShape& shape) {
+  return {.name = name,
+          .function = [shape](Context& c, Inputs x) -> std::vector<Tensor> {
+            return {attention(c, x[0], shape)};
+          },
+          .inputs = {{{2, tokens, (shape.heads + 2 * shape.kv_heads) * head}, -2, 2}},
+          .output = kOutput,
+          .grad = kGrad};
+}
+
+OpCase norm_case(std::int64_t rows, std::int64_t cols) {
+  return {.name = "norms_of_" + std::to_string(cols),
+          .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
+            return {layer_norm(c, x[0], x[1], x[2]), rms_norm(c, x[0], x[1])};
+          },
+          .inputs = {{{rows, cols}, -1, 3}, {{cols}, 0.5, 2}, {{cols}}},
+          .output = kOutput,
+          .grad = kGrad};
+}
+
+OpCase cross_entropy_case(std::int64_t classes) {
+  return {.name = "cross_entropy_of_" + std::to_string(classes),
+          .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
+            return {softmax_cross_entropy(c, x[0], x[1], /*ignore_index=*/6)};
+          },
+          .inputs = {{{20, classes}, -8, 8}, {.shape = {20}, .ids = classes}},
+          .output = kOutput,
+          .grad = kGrad};
+}
+
+OpCase conv_case() {
+  return {.name = "conv2d",
+          .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
+            return {conv2d(c, x[0], x[1], x[2], {.stride = {2, 1}, .padding = 1})};
+          },
+          .inputs = {{{3, 2, 9, 8}}, {{5, 2, 3, 3}}, {{5}}},
+          .output = kOutput,
+          .grad = kGrad};
+}
+
+}  // namespace
+
+std::vector<OpCase> layer_cases() {
+  return {linear_case("linear", WeightLayout::kOutIn, 24, 40),
+          linear_case("linear_by_inputs", WeightLayout::kInOut, 24, 40),
+          linear_case("linear_of_odd_sizes", WeightLayout::kOutIn, 13, 9),
+          matmul_case(),
+          attention_case("attention", 70, 64, {.heads = 2, .kv_heads = 1, .causal = true}),
+          attention_case("attention_to_all", 37, 128, {.heads = 1, .kv_heads = 1, .causal = false}),
+          attention_case("attention_of_small_heads", 37, 5, {.heads = 4, .kv_heads = 2}),
+          norm_case(40, 96),
+          norm_case(9, 7),
+          cross_entropy_case(7),
+          cross_entropy_case(304),
+          conv_case()};
+}
+
+}  // namespace penstock::testing
