@@ -35,7 +35,7 @@ std::string tag_to_load(FileSystem& file_system, const fs::path& directory,
   }
   if (!tag && file_system.kind(directory / kLatestFile) == FileKind::kMissing) {
     throw FileError("[" + (directory / kLatestFile).string() +
-                    "] is missing; expected the tag to load; give a tag, or ask for a fresh start" +
+                    "] is missing; expected the tag to load; give a tag" +
                     tags_here(file_system, directory));
   }
   const std::string found = tag ? *tag : read_latest(file_system, directory);

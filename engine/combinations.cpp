@@ -60,7 +60,10 @@ std::string refusal(const json& a, const json& b) {
     parse_config(both.dump(), "");
     return {};
   } catch (const ConfigError& error) {
-    return error.what();
+    const std::string text = error.what();
+    constexpr std::string_view kPlace = "line 1: ";  // of no file: nothing to a reader
+    const std::size_t place = text.find(kPlace);
+    return place == std::string::npos ? text : text.substr(place + kPlace.size());
   }
 }
 

@@ -52,7 +52,7 @@ Config parse_config(std::string_view json_text, std::string_view origin,
 }
 
 Config load_config_file(const std::filesystem::path& path, std::span<const std::string> overrides) {
-  return parse_config(read_config_file(path, "[config] ", "a JSON file"), path.string(), overrides);
+  return parse_config(read_config_file(path, "", "a JSON configuration"), path.string(), overrides);
 }
 
 }  // namespace penstock::engine

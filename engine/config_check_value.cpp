@@ -178,8 +178,9 @@ std::optional<std::string> refusal(const KeyRow& row, const JsonValue& value) {
   if (value.is_null()) return {};
   if (row.status == KeyStatus::kOffOnly) {
     if (is_off_value(row, value)) return {};
-    std::string fact = describe(value) + " is not available in this version (" +
-                       std::string(row.text) + "); leave the key out";
+    const std::string what = row.type & kObject ? "this section" : describe(value);
+    std::string fact = what + " is not available in this version (" + std::string(row.text) +
+                       "); leave the key out";
     if (!row.rule.choices.empty()) return fact + " or use " + choices_text(row.rule.choices);
     if (row.type & kObject) return fact + " or set its \"enabled\" to false";
     if (!row.default_text.empty()) return fact + " or set it to " + std::string(row.default_text);

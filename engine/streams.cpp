@@ -106,12 +106,22 @@ std::vector<std::unique_ptr<Schedule>> make_own(const ScheduleFactory& own, Sche
   return pipe;
 }
 
+// A fault in it is told with the name of its file.
+schedule::Table parse_table(const std::string& text, const std::string& path,
+                            const std::optional<schedule::StageMap>& map) {
+  try {
+    return schedule::parse_csv(text, {.stage_map = map});
+  } catch (const schedule::ScheduleError& error) {
+    throw ConfigError("pipeline.schedule: " + path + ": " + error.what());
+  }
+}
+
 // The streams of a table, which must be one for the ranks and micro batches of the run. `path` says
 // where it is from.
 std::vector<std::unique_ptr<Schedule>> lower_table(const PipelineConfig& pipeline,
                                                    const std::string& text, const std::string& path,
                                                    const ScheduleArgs& args) {
-  const schedule::Table table = schedule::parse_csv(text, {.stage_map = args.stage_map});
+  const schedule::Table table = parse_table(text, path, args.stage_map);
   const auto expect = [&path](const std::string& key, int wanted, int got, const char* what) {
     if (wanted == got) return;
     throw ConfigError(key + " is " + std::to_string(wanted) + ", but the table " + path + " has " +

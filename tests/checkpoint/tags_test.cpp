@@ -47,7 +47,7 @@ TEST_F(Tags, MissingLatestIsAnErrorOnAllRanks) {
   files_.remove_all("/ckpt/latest");
   expect_says(load_error(files_, 3, "/ckpt"),
               {"all ranks: [/ckpt/latest] is missing", "complete tags here: early, late",
-               "give a tag, or ask for a fresh start", "nothing was loaded"});
+               "expected the tag to load; give a tag", "nothing was loaded"});
   EXPECT_EQ(load_version(files_, 3, "/ckpt", "late"), 6);
 }
 

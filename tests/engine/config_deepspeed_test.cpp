@@ -148,7 +148,7 @@ TEST(DeepSpeedSections, ThatAreNotHereAreAcceptedWhenOffAndSayWhatToDoInstead) {
     }
     for (const std::string on : {R"({"enabled": true})", R"({"other": 1})"}) {
       const std::string error = config_error("{\"" + name + "\": " + on + "}");
-      EXPECT_HAS(error, "test.json, line 1: " + name + ": an object is not available");
+      EXPECT_HAS(error, "test.json, line 1: " + name + ": this section is not available");
       EXPECT_HAS(error, reason);
       EXPECT_HAS(error, "leave the key out or set its \"enabled\" to false");
     }

@@ -120,7 +120,8 @@ TEST(ConfigFaults, FileFaultsNameThePath) {
   EXPECT_HAS(load_error(empty), empty.string() + ", line 1: the text is empty");
   EXPECT_HAS(load_error(folder / "missing.json"),
              "[" + (folder / "missing.json").string() + "] cannot open: No such file");
-  EXPECT_HAS(load_error(folder), "] is a directory; expected a file; expected a JSON file");
+  EXPECT_HAS(load_error(folder),
+             "] is a directory; expected a file; expected a JSON configuration");
   const auto pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_HAS(load_error(pipe), "[" + pipe.string() + "] is neither a file nor a directory");
@@ -218,10 +219,11 @@ TEST(ConfigFaults, StageMapFitsTheRanks) {
 TEST(ConfigFaults, SwitchedOnSectionsAreRefused) {
   EXPECT_HAS(config_error(R"({"bf16": {"bf16_optimizer_states": true}})"),
              "bf16.bf16_optimizer_states: true is not available");
-  EXPECT_HAS(config_error(R"({"wandb": {"enabled": true}})"), "wandb: an object is not available");
+  EXPECT_HAS(config_error(R"({"wandb": {"enabled": true}})"),
+             "wandb: this section is not available");
   EXPECT_HAS(config_error(R"({"wandb": {"team": "x"}})"), "set its \"enabled\" to false");
   EXPECT_HAS(config_error(R"({"zero_optimization": {"offload_param": {"device": "cpu"}}})"),
-             "zero_optimization.offload_param: an object is not available");
+             "zero_optimization.offload_param: this section is not available");
 }
 
 TEST(ConfigFaults, NesterovNeedsAMomentumWithoutDampeningInEachGroup) {

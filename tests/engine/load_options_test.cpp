@@ -72,7 +72,7 @@ TEST(LoadCheckpoint, NeverStartsAfreshByItself) {
   std::ofstream(folder / "latest").close();
   expect_all_say(errors(), {"latest] is empty"});
   fs::remove(folder / "latest");
-  expect_all_say(errors(), {"latest] is missing", "ask for a fresh start"});
+  expect_all_say(errors(), {"latest] is missing", "give a tag"});
   fs::rename(folder / "only", folder / "only.tmp");
   expect_all_say(errors(), {"latest] is missing", "there is no complete tag here"});
 }

@@ -119,7 +119,7 @@ TEST(OwnSchedule, FromAFileIsVerifiedAndRun) {
                 }),
                 "has no backward");
   expect_errors(with([&](ScheduleRun& r) { r.schedule = written("t.csv", "0F0,0X0\n1F0\n"); }),
-                "0X0");
+                "t.csv: [csv] line 1, column 2: \"0X0\"");
   // Both ranks wait for each other: 1F1 needs 0F1, which comes after 0B0, which needs 1B0.
   expect_errors(with([&](ScheduleRun& r) {
                   r.schedule = written("lock.csv", "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
