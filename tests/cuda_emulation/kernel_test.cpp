@@ -216,10 +216,17 @@ TEST_F(Kernels, WritesPastABlockAreAFaultOfTheKernel) {
 }
 #endif
 
-TEST_F(Kernels, SharedMemoryNeedsALaunchWithIt) {
-  launch(synchronising(write_past_shared), 1, 32, 0, stream_, data_);
+__global__ void far_into_shared(float* data) {
+  data[0] = shared_memory<float>(256)[0];
+}
+
+TEST_F(Kernels, SharedMemoryIsThatOfTheLaunchAndOfSynchronisingKernels) {
+  launch(synchronising(far_into_shared), 1, 32, 128, stream_, data_);
+  EXPECT_THAT(wait_for_fault(), HasSubstr("at offset 256 of the 128 bytes with which it was"));
+  discard();
+  begin();
   launch(independent(write_past_shared), 1, 32, 128, stream_, data_);
-  EXPECT_THAT(wait_for_fault(), HasSubstr("shared memory"));
+  EXPECT_THAT(wait_for_fault(), HasSubstr("uses shared memory, but the kernel was started as an"));
 }
 
 // Through shared memory by copies that go on behind the thread's back.

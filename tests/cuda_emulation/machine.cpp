@@ -197,10 +197,10 @@ void Machine::run_first(Lock& lock, Stream& stream) {
 
 bool Machine::wait_until(Lock& lock, const std::function<bool()>& done, const std::string& what) {
   // Others may still queue what this waits for: patience begins again whenever something moves.
-  progressed_ = std::chrono::steady_clock::now();
+  const auto begun = std::chrono::steady_clock::now();
   while (sticky_ == cudaSuccess && !done()) {
     if (run_one(lock)) continue;
-    const auto deadline = progressed_ + options_.patience;
+    const auto deadline = std::max(begun, progressed_) + options_.patience;
     if (std::chrono::steady_clock::now() >= deadline) {
       const bool runs = std::any_of(in_order_.begin(), in_order_.end(),
                                     [](const Stream* stream) { return stream->busy; });

@@ -17,9 +17,14 @@ enum class Mark : std::uint16_t { kFresh = 0xffff, kFreed = 0xfffd, kGuard = 0xf
 
 inline void fill(std::byte* data, std::size_t bytes, Mark mark) {
   const auto bits = static_cast<std::uint16_t>(mark);
-  std::size_t i = 0;
-  for (; i + sizeof(bits) <= bytes; i += sizeof(bits)) std::memcpy(data + i, &bits, sizeof(bits));
-  if (i < bytes) data[i] = static_cast<std::byte>(bits & 0xff);
+  const auto* word = reinterpret_cast<const std::byte*>(&bits);
+  std::size_t filled = std::min(bytes, sizeof(bits));
+  std::copy_n(word, filled, data);
+  while (filled < bytes) {  // doubles what is there
+    const std::size_t more = std::min(filled, bytes - filled);
+    std::memcpy(data + filled, data, more);
+    filled += more;
+  }
 }
 
 // Each word is like the one before it, and the first is the mark.

@@ -2,7 +2,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -41,8 +40,10 @@ T read(const std::vector<char>& file, std::size_t offset) {
 
 // Functions by their address in the file.
 std::unordered_map<std::uintptr_t, std::string> read_symbols() {
-  std::ifstream in("/proc/self/exe", std::ios::binary);
-  const std::vector<char> file((std::istreambuf_iterator<char>(in)), {});
+  std::ifstream in("/proc/self/exe", std::ios::binary | std::ios::ate);
+  std::vector<char> file(static_cast<std::size_t>(in.tellg()));
+  in.seekg(0);
+  in.read(file.data(), static_cast<std::streamsize>(file.size()));
   const auto header = read<ElfW(Ehdr)>(file, 0);
   std::unordered_map<std::uintptr_t, std::string> symbols;
   for (std::size_t i = 0; i < header.e_shnum; ++i) {
