@@ -191,8 +191,8 @@ class Splitter {
 
   std::vector<Tensor> cut(const Part& part) {
     const auto& [tensor, cut] = *part.given;
-    if (cut.replicate) return std::vector<Tensor>(count_, copy_of(rank_.context, tensor));
-    return tensor::split(rank_.context, tensor, split_.rows, cut.axis);
+    if (cut.replicate) return std::vector<Tensor>(count_, copy_of(rank_.host, tensor));
+    return tensor::split(rank_.host, tensor, split_.rows, cut.axis);
   }
 
   // What the rank needs of a micro batch must be as many tensors as of the first one.
@@ -220,7 +220,7 @@ class Splitter {
     for (const auto& [name, tensor] : given.named) {
       if (!needs(name)) continue;
       check_host("the named input " + quoted(name) + where, tensor);
-      to.named[name] = copy_of(rank_.context, tensor);
+      to.named[name] = copy_of(rank_.host, tensor);
     }
     if (samples_) split_.rows.push_back(*samples_);
   }
@@ -241,7 +241,7 @@ class Splitter {
       }
       if (!samples_) counted_by_ = name;
       samples_ = samples;
-      to.push_back(copy_of(rank_.context, given[i]));
+      to.push_back(copy_of(rank_.host, given[i]));
     }
   }
 

@@ -40,6 +40,7 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   rank = std::make_unique<RankState>(world, grid_of(config, world.size()), std::move(module),
                                      train_schedule->stage_map(), std::move(bounds));
   rank->context.threads = config.threads_per_rank.value_or(default_threads(world));
+  rank->host.threads = rank->context.threads;
   rank->context.progress = &world;
   rank->context.random.seed = config.seed;
   rank->weights = config.precision.weights;

@@ -177,7 +177,7 @@ LoadModuleResult Engine::State::agree_to_load(CallKind kind, const LoadPlan& pla
 void Engine::State::read_all(const LoadPlan& plan, const TensorSource& from) {
   try {
     if (rank->updater != nullptr) rank->updater->settle_masters(rank->context);
-    read_tensors(rank->context, plan, from);
+    read_tensors(rank->host, plan, from);
     if (rank->updater != nullptr) renew_masters(plan);
     world.all().barrier().wait();  // for the ranks that read longest
   } catch (const comm::CommError&) {

@@ -296,7 +296,7 @@ void Engine::State::weigh() {
   for (std::size_t m = 0; m < run.loaded.size(); ++m) {
     double weight = 0.0;
     try {
-      weight = loss->weight(rows_first(rank->context, run.loaded[m].labels, run.label_axes));
+      weight = loss->weight(rows_first(rank->host, run.loaded[m].labels, run.label_axes));
     } catch (const std::exception& error) {
       throw tensor::InvalidArgument("the labels of micro batch " + std::to_string(m) + ": " +
                                     error.what());
@@ -345,6 +345,7 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
     rank->schedule = &schedule;
     rank->buffers.resize(schedule);
     share_micro_batches(*rank);
+    place_named_inputs(*rank);
     count_tokens();
     sum_weights();
     executor.run(*rank);
@@ -365,10 +366,10 @@ void Engine::State::share_results() {
   const bool mean = run.eval.outputs == EvalOutputs::kMean;
   if (mean || run.eval.outputs == EvalOutputs::kMerged) {
     if (mean && rank->owns_last_stage()) {
-      run.mean_outputs = mean_outputs(rank->context, run.outputs, replicas);
+      run.mean_outputs = mean_outputs(rank->host, run.outputs, replicas);
     } else if (rank->owns_last_stage()) {
       run.merged_outputs =
-          merge_outputs(rank->context, std::exchange(run.outputs, {}), run.eval.merge);
+          merge_outputs(rank->host, std::exchange(run.outputs, {}), run.eval.merge);
     }
     // That may not be possible, which the last stage alone sees: no rank returns before it did.
     rank->comms.pipe().barrier().wait();
@@ -377,7 +378,7 @@ void Engine::State::share_results() {
   if (rank->owns_last_stage()) run.losses.average(run.weights, run.total_weight, replicas);
   if (!run.eval.broadcast_loss) return;
   const schedule::StageId last(rank->map.num_stages() - 1);
-  run.losses.broadcast(rank->context, rank->comms.pipe(), rank->map.rank_of(last).value);
+  run.losses.broadcast(rank->host, rank->comms.pipe(), rank->map.rank_of(last).value);
 }
 
 }  // namespace penstock::engine

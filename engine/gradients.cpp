@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <utility>
 
@@ -39,7 +38,7 @@ Tensor element_of(const Tensor& list, std::size_t index, const tensor::Shape& sh
 // The slot's gradient, zeroed first if nothing was added to it.
 Tensor& filled(GradSlot& slot) {
   if (slot.empty) {
-    std::memset(slot.grad.raw(), 0, slot.grad.nbytes());
+    slot.grad.storage()->allocator().zero(slot.grad.raw(), slot.grad.nbytes());
     slot.empty = false;
   }
   return slot.grad;

@@ -89,6 +89,7 @@ void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instructi
   ModelEnd end{.loss = state.module.loss.get(), .compute_loss = batch.eval.compute_loss};
   if (last && batch.eval.outputs != EvalOutputs::kNone) {
     end.outputs = &batch.outputs[static_cast<std::size_t>(instruction.micro_batch.value)];
+    end.host = &state.host;
   }
   model::LossResult result;
   run_pass(state, [&] {

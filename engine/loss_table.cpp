@@ -82,7 +82,7 @@ void LossTable::reset(int micro_batches) {
 
 void LossTable::record(int micro_batch, const model::LossResult& result) {
   const auto m = static_cast<std::size_t>(micro_batch);
-  micro_[m] = result.loss.item();
+  put(result.loss, /*extra=*/false, m);
   std::vector<std::string> names = sorted_names(result);
   if (!named_) {
     named_ = true;
@@ -97,12 +97,28 @@ void LossTable::record(int micro_batch, const model::LossResult& result) {
   }
   for (const auto& [name, value] : result.extras) {
     const auto place = std::ranges::lower_bound(names_, name) - names_.begin();
-    extra(static_cast<std::size_t>(place))[m] = value.item();
+    put(value, /*extra=*/true, static_cast<std::size_t>(place) * micro_.size() + m);
   }
+}
+
+void LossTable::put(const tensor::Tensor& value, bool extra, std::size_t index) {
+  if (value.device() != tensor::kCpuDevice) {
+    unread_.push_back({value.detach(), extra, index});
+    return;
+  }
+  (extra ? extra_values_ : micro_)[index] = value.item();
+}
+
+void LossTable::read_all() {
+  for (const Unread& loss : unread_) {
+    (loss.extra ? extra_values_ : micro_)[loss.index] = loss.value.item();
+  }
+  unread_.clear();
 }
 
 void LossTable::average(std::span<const double> weights, double total_weight,
                         comm::Communicator& replicas) {
+  read_all();
   double own_weight = 0.0;
   for (const double weight : weights) own_weight += weight;
   // The replicas' names are compared by a number that a double holds, summed over all of them; who

@@ -18,8 +18,9 @@ class LossTable {
  public:
   // Forgets everything; makes room for so many micro batches.
   void reset(int micro_batches);
-  // What the loss function gave for a micro batch of this replica. Throws InvalidArgument for
-  // extras that are no scalars, have no name, or are not named as those of earlier micro batches.
+  // What the loss function gave for a micro batch of this replica. Does not wait for a device:
+  // average() reads what is there. Throws InvalidArgument for extras that are no scalars, have no
+  // name, or are not named as those of earlier micro batches.
   void record(int micro_batch, const model::LossResult& result);
 
   // Where the last stage is: averages by the weights, in this replica and over `replicas`, whose
@@ -37,11 +38,20 @@ class LossTable {
   std::map<std::string, std::vector<double>> micro_extras() const;
 
  private:
+  // Losses that a device may have still to compute, and where their values belong.
+  struct Unread {
+    tensor::Tensor value;
+    bool extra = false;
+    std::size_t index = 0;  // into micro_, or into extra_values_
+  };
+  void put(const tensor::Tensor& value, bool extra, std::size_t index);
+  void read_all();
   std::string joined_names() const;
   std::span<double> extra(std::size_t i) {
     return std::span(extra_values_).subspan(i * micro_.size(), micro_.size());
   }
 
+  std::vector<Unread> unread_;
   double mean_ = 0.0, replica_mean_ = 0.0;
   std::vector<double> micro_;
   bool named_ = false;                // a micro batch was recorded, so the names are known

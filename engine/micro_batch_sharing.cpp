@@ -9,6 +9,7 @@
 
 #include "tensor/dtype.h"
 #include "tensor/error.h"
+#include "tensor/transfer.h"
 
 namespace penstock::engine {
 
@@ -132,6 +133,12 @@ void share_micro_batches(RankState& state) {
     for (const auto& [name, tensor] : loaded.named) works.push_back(group.broadcast(tensor, 0));
   }
   for (comm::Work& work : works) work.wait();
+}
+
+void place_named_inputs(RankState& state) {
+  for (MicroBatch& loaded : state.batch.loaded) {
+    for (auto& [name, tensor] : loaded.named) tensor = tensor::to_device(state.context, tensor);
+  }
 }
 
 }  // namespace penstock::engine

@@ -10,6 +10,9 @@ namespace penstock::engine {
 // Collective over the model group.
 void share_micro_batches(RankState& state);
 
+// Moves the tensors that layers read by name to where the model computes.
+void place_named_inputs(RankState& state);
+
 // Throws InvalidArgument when the model group cannot have equal parts of the sequences that this
 // rank loaded: axis 1 of the first input.
 void check_sequences(const RankState& state);

@@ -6,6 +6,7 @@
 
 #include "tensor/error.h"
 #include "tensor/ops/fill.h"
+#include "tensor/transfer.h"
 
 namespace penstock::engine {
 
@@ -30,10 +31,11 @@ model::LossResult output_as_loss(std::span<const Tensor> outputs) {
       "; set Module::loss, or change the last layer");
 }
 
-// Elements of its own: nobody else reads or writes them later.
-Tensor owned(const Tensor& output, const model::Context& context) {
+// In host memory, with elements of its own: nobody else reads or writes them later.
+Tensor owned(const Tensor& output, const tensor::Context& host) {
+  if (output.device() != tensor::kCpuDevice) return tensor::to_host(host, output);
   if (output.exclusive()) return output.detach();
-  return Tensor::from_bytes(context, output.shape(), output.dtype(),
+  return Tensor::from_bytes(host, output.shape(), output.dtype(),
                             std::span(output.raw(), output.nbytes()));
 }
 
@@ -133,7 +135,7 @@ model::LossResult run_forward(model::Stage& stage, model::Context& context, Pipe
     if (end->compute_loss) result = run_loss(end->loss, context, buffer, outputs);
     buffer.labels.clear();
     if (end->outputs != nullptr) {
-      for (const Tensor& output : outputs) end->outputs->push_back(owned(output, context));
+      for (const Tensor& output : outputs) end->outputs->push_back(owned(output, *end->host));
     }
   } else {
     keep_outputs(context, buffer, std::move(outputs), pieces.outputs);

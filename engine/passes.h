@@ -17,7 +17,8 @@ namespace penstock::engine {
 struct ModelEnd {
   const model::Loss* loss = nullptr;  // null: the one output is the loss
   bool compute_loss = true;
-  std::vector<tensor::Tensor>* outputs = nullptr;  // not null: gets the outputs
+  std::vector<tensor::Tensor>* outputs = nullptr;  // not null: gets the outputs, in host memory
+  const tensor::Context* host = nullptr;           // whose memory that is; set with outputs
 };
 
 // Runs a stage on the buffer's inputs, whose shells stay; `pieces` says which tensors are pieces in

@@ -85,8 +85,9 @@ struct RankState {
   schedule::PipeRank pipe_rank;
   comm::GridComms comms;
   model::Module module;
-  model::Context context;
-  // Memory for micro batches that another rank loaded: apart, as that of any data source is.
+  model::Context context;  // where the model computes
+  // For tensors that come from the trainer, another rank's loading among them, or go there: apart,
+  // as the memory of any data source is.
   tensor::Context host;
   tensor::DType weights = tensor::DType::kF32;        // of activations too
   schedule::StageMap map;                             // of training and evaluation

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/hash.h"
+#include "tensor/transfer.h"
 
 namespace penstock::engine {
 
@@ -21,7 +22,9 @@ using nlohmann::json;
 using Hashes = std::map<std::string, std::uint64_t>;  // by part
 
 // Differs whenever a single bit does.
-std::uint64_t hash_of(const tensor::Tensor& values) {
+std::uint64_t hash_of(const tensor::Tensor& weight) {
+  const tensor::Tensor values =
+      tensor::to_host(tensor::Context(tensor::make_cpu_allocator()), weight);
   const std::span<const std::byte> bytes(values.raw(), values.nbytes());
   std::uint64_t hash = kEmptyHash;
   for (std::size_t i = 0; i < bytes.size(); i += sizeof(std::uint64_t)) {

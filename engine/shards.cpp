@@ -5,8 +5,10 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <span>
 
 #include "checkpoint/region_copy.h"
+#include "tensor/transfer.h"
 
 namespace penstock::engine {
 
@@ -17,6 +19,10 @@ using checkpoint::Region;
 using model::Shard;
 using tensor::Shape;
 using tensor::Tensor;
+
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return {tensor.raw(), tensor.nbytes()};
+}
 
 // A shard as `outer` rows of `width` elements.
 struct Rows {
@@ -94,7 +100,9 @@ bool is_packed(const ShardData& what, std::span<const Part> parts) {
 }  // namespace
 
 std::vector<Piece> pieces_of(const tensor::Context& context, const std::string& name,
-                             const ShardData& from) {
+                             const ShardData& given) {
+  ShardData from = given;
+  from.data = tensor::to_host(context, given.data);
   if (from.shard.is_everything()) return {{name, from.whole, whole_region(from), from.data}};
   const std::vector<Part> parts = parts_of(from);
   if (is_packed(from, parts)) return {{name, from.whole, parts[0].region, from.data}};
@@ -120,6 +128,12 @@ void read_shard(const tensor::Context& context, const checkpoint::Reader& reader
 }
 
 void read_shard(const tensor::Context& context, const ReadRegion& read, const ShardData& to) {
+  if (to.data.device() != tensor::kCpuDevice) {
+    ShardData on_host = to;
+    on_host.data = Tensor::empty(context, to.data.shape(), to.data.dtype());
+    read_shard(context, read, on_host);
+    return tensor::write_elements(to.data, on_host.data);
+  }
   if (to.shard.is_everything()) return read(whole_region(to), to.data);
   const std::vector<Part> parts = parts_of(to);
   if (is_packed(to, parts)) return read(parts[0].region, to.data);
@@ -140,7 +154,7 @@ Tensor gather_shards(const tensor::Context& context, comm::Communicator& group,
     const Shard shard = model::shard_of(parameter.name, parameter.shape, parameter.split,
                                         {.size = group.size(), .rank = member});
     const Tensor part = Tensor::empty(context, shard.shape, own.dtype());
-    if (member == group.rank()) std::memcpy(part.raw(), own.raw(), own.nbytes());
+    if (member == group.rank()) own.storage()->allocator().download(bytes_of(part), own.raw());
     group.broadcast(part, member).wait();
     if (!first) continue;
     // The part is to the whole what a rank's data are to its pieces, the other way round.

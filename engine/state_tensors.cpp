@@ -54,7 +54,7 @@ std::vector<checkpoint::FilePlan> plan_files(RankState& rank, bool exclude_froze
     const std::string file = tensor.state.empty()
                                  ? checkpoint::model_states_file(layer, member)
                                  : checkpoint::optim_states_file(layer, member, tensor.replica);
-    for (checkpoint::Piece& piece : pieces_of(rank.context, tensor.full_name(), tensor.data())) {
+    for (checkpoint::Piece& piece : pieces_of(rank.host, tensor.full_name(), tensor.data())) {
       files[file].pieces.push_back(std::move(piece));
     }
   }
@@ -74,7 +74,7 @@ std::vector<checkpoint::NamedTensor> whole_weights(RankState& rank) {
     const tensor::Tensor whole =
         tensor.shard->is_everything()
             ? tensor.value
-            : gather_shards(rank.context, group, *tensor.parameter, tensor.value);
+            : gather_shards(rank.host, group, *tensor.parameter, tensor.value);
     if (group.rank() == 0) weights.emplace_back(tensor.name, whole);
   }
   return weights;
