@@ -27,7 +27,7 @@ struct Number {
 };
 
 template <class T>
-__device__ Number number_at(const void* data, std::int64_t i) {
+__device__ inline Number number_at(const void* data, std::int64_t i) {
   const auto value = exact(static_cast<const T*>(data)[i]);
   if constexpr (std::is_floating_point_v<decltype(value)>) {
     return {false, 0, static_cast<double>(value)};
@@ -36,7 +36,7 @@ __device__ Number number_at(const void* data, std::int64_t i) {
   }
 }
 
-__device__ Number read(DType dtype, const void* data, std::int64_t i) {
+__device__ inline Number read(DType dtype, const void* data, std::int64_t i) {
   switch (dtype) {
     case DType::kF64:
       return number_at<double>(data, i);
@@ -63,11 +63,11 @@ __device__ Number read(DType dtype, const void* data, std::int64_t i) {
 }
 
 template <class T>
-__device__ void put(const Number& number, void* data, std::int64_t i) {
+__device__ inline void put(const Number& number, void* data, std::int64_t i) {
   static_cast<T*>(data)[i] = number.whole ? round_to<T>(number.integer) : round_to<T>(number.real);
 }
 
-__device__ void write(const Number& number, DType dtype, void* data, std::int64_t i) {
+__device__ inline void write(const Number& number, DType dtype, void* data, std::int64_t i) {
   switch (dtype) {
     case DType::kF64:
       return put<double>(number, data, i);

@@ -41,7 +41,7 @@ struct Piece {
   constexpr std::int64_t columns() const { return images * plane(); }
 };
 
-__device__ std::int64_t thread_index() {
+__device__ inline std::int64_t thread_index() {
   return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
 
@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // y's place of a column of a filter.
-__device__ std::int64_t place_in_y(const Piece& p, std::int64_t filter, std::int64_t column) {
+__device__ inline std::int64_t place_in_y(const Piece& p, std::int64_t filter,
+                                          std::int64_t column) {
   const std::int64_t image = p.first + column / p.plane();
   return (image * p.shape.filters + filter) * p.plane() + column % p.plane();
 }

@@ -37,7 +37,8 @@ install_missing() {
 
 # Arguments for cmake that speed up building again.
 compiler_launcher() {
-  if command -v ccache >/dev/null; then echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache; fi
+  command -v ccache >/dev/null || return 0
+  echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache
 }
 
 # Lets Open MPI run as root, with more ranks than cores, in a container without ptrace.
