@@ -54,13 +54,6 @@ void throw_invalid(const char* op, const std::string& expected, const std::strin
   throw InvalidArgument("[" + std::string(op) + "] expected " + expected + ", got " + got);
 }
 
-bool on_cpu(const char* op, const Context& context) {
-  if (context.device.type == DeviceType::kCpu) return true;
-  if (context.device.is_meta()) return false;
-  throw Unsupported("[" + std::string(op) + "] has no kernel for the device " +
-                    context.device.to_string() + "; expected cpu or meta");
-}
-
 void throw_cpu_dtype(const char* op, DType dtype) {
   throw Unsupported("[" + std::string(op) + "] expected floating-point elements to compute with, " +
                     "got " + std::string(name_of(dtype)) + "; cast first (ops/cast.h)");

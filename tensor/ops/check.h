@@ -30,10 +30,6 @@ void check_writable(const char* op, const Tensor& target);
 [[noreturn]] void throw_invalid(const char* op, const std::string& expected,
                                 const std::string& got);
 
-// True when the CPU kernel must run, false on the meta device, which computes nothing. Throws
-// Unsupported, naming the operation, for a device that has no kernel.
-bool on_cpu(const char* op, const Context& context);
-
 // Unsupported: the CPU computes with floating-point elements alone.
 [[noreturn]] void throw_cpu_dtype(const char* op, DType dtype);
 
