@@ -44,7 +44,8 @@ OpCase binary_case(const std::string& name, Binary function, double low = -2, do
                      {{0, 16}, low, high}},
           .activations = 2,
           .output = 2,
-          .grad = 16};
+          .grad = 16,
+          .rounds = true};
 }
 
 OpCase odd_rows_case() {
@@ -55,7 +56,8 @@ OpCase odd_rows_case() {
           .inputs = {{{300, 7}}, {{9, 515}}, {{7}}, {{515}}},
           .activations = 2,
           .output = 2,
-          .grad = 16};
+          .grad = 16,
+          .rounds = true};
 }
 
 OpCase scale_case() {

@@ -49,7 +49,8 @@ OpCase attention_case(const std::string& name, std::int64_t tokens, std::int64_t
           },
           .inputs = {{{2, tokens, (shape.heads + 2 * shape.kv_heads) * head}, -2, 2}},
           .output = kOutput,
-          .grad = kGrad};
+          .grad = kGrad,
+          .terms = tokens};
 }
 
 OpCase norm_case(std::int64_t rows, std::int64_t cols) {

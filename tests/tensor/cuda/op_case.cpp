@@ -37,6 +37,13 @@ Tensor host_numbers(const OpInput& input, DType dtype, std::uint64_t seed) {
                       dtype);
 }
 
+// In f64 where the form is exact.
+Tensor in_form(const Tensor& numbers, const OpForm& form) {
+  Context host(tensor::make_cpu_allocator());
+  return form.exact && is_floating(numbers.dtype()) ? tensor::cast(host, numbers, DType::kF64)
+                                                    : numbers;
+}
+
 // On the device, `offset` elements behind the start of a storage.
 Tensor place(const Context& device, const Tensor& host, std::int64_t offset) {
   const Tensor whole = Tensor::empty(device, {offset + host.numel()}, host.dtype());
@@ -71,8 +78,8 @@ std::vector<double> doubles(const Tensor& x) {
   return {wide.data<double>(), wide.data<double>() + wide.numel()};
 }
 
-// The largest error in units of what is allowed for one unit; not a number beside a number counts
-// as infinite.
+// The largest error relative to what an allowed error is a number of units of; not a number beside
+// a number counts as infinite.
 double worst_error(const Tensor& got, const Tensor& wanted) {
   const std::vector<double> numbers = doubles(got), exact = doubles(wanted);
   double squares = 0;
@@ -90,7 +97,7 @@ double worst_error(const Tensor& got, const Tensor& wanted) {
     const double error = std::fabs(numbers[i] - exact[i]) / (std::fabs(exact[i]) + typical);
     worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
   }
-  return worst / unit(wanted.dtype());
+  return worst;
 }
 
 // Empty where the two can be compared.
@@ -112,10 +119,12 @@ Leaves make_leaves(const OpCase& op, const OpForm& form, Context& device, Tape& 
   leaves.slots.resize(op.inputs.size());
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     const OpInput& input = op.inputs[i];
-    const Tensor x = place(device, host_numbers(input, form.elements, 1 + i), form.offset);
+    const Tensor x =
+        place(device, in_form(host_numbers(input, form.elements, 1 + i), form), form.offset);
     const bool weight = i >= op.activations && input.ids == 0;
     if (weight) {
-      const Tensor host = host_numbers({.shape = input.shape}, form.accumulators, 100 + i);
+      const Tensor host =
+          in_form(host_numbers({.shape = input.shape}, form.accumulators, 100 + i), form);
       leaves.slots[i] = {.grad = place(device, host, form.offset), .empty = !form.split};
     }
     leaves.tensors.push_back(i < op.activations
@@ -141,11 +150,58 @@ void run_backward(const OpForm& form, Context& device, Tape& tape,
   }
 }
 
+// How many units of which roundoff a result may be wrong by.
+struct Allowed {
+  double units;
+  double unit;
+};
+Allowed allowed_to(const OpCase& op, const OpResult& wanted) {
+  return {wanted.name.starts_with("output") ? op.output : op.grad, unit(wanted.tensor.dtype())};
+}
+
+// Both are rounded, and the result passes what the operation computes with on the way.
+Allowed allowed_beside_exact(const OpCase& op, const OpForm& form, const OpResult& wanted) {
+  Allowed allowed = allowed_to(op, wanted);
+  allowed.units += 2;
+  const DType dtype = wanted.tensor.dtype();
+  if (dtype == DType::kF32 || dtype == DType::kF64) {
+    allowed.units *= std::sqrt(static_cast<double>(op.terms));
+  }
+  if (op.rounds) allowed.unit = std::max(allowed.unit, unit(form.elements));
+  return allowed;
+}
+
+std::string compare(const std::vector<OpResult>& got, const std::vector<OpResult>& wanted,
+                    const std::function<Allowed(const OpResult&)>& allowed_for) {
+  std::string text;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::string kinds = compare_kinds(got[i], wanted[i]);
+    text += kinds;
+    if (!kinds.empty() || !wanted[i].tensor.defined()) continue;
+    const Allowed allowed = allowed_for(wanted[i]);
+    const double error = worst_error(got[i].tensor, wanted[i].tensor) / allowed.unit;
+    if (error <= allowed.units) continue;
+    text += got[i].name + ": an error of " + std::to_string(error) + " units, allowed are " +
+            std::to_string(allowed.units) + "\n";
+  }
+  return text;
+}
+
 }  // namespace
+
+std::vector<OpCase> all_cases() {
+  std::vector<OpCase> all;
+  for (const auto& table : {elementwise_cases(), movement_cases(), reduction_cases(),
+                            lookup_cases(), layer_cases(), optim_cases()}) {
+    all.insert(all.end(), table.begin(), table.end());
+  }
+  return all;
+}
 
 std::string OpForm::to_string() const {
   return std::string(name_of(elements)) + ", gradients in " + std::string(name_of(accumulators)) +
-         ", offset " + std::to_string(offset) + (split ? ", two passes" : "");
+         ", offset " + std::to_string(offset) + (split ? ", two passes" : "") +
+         (exact ? ", exact" : "");
 }
 
 std::vector<OpForm> forms_of(const OpCase& op) {
@@ -185,18 +241,23 @@ std::vector<OpResult> run_op(const OpCase& op, const OpForm& form, Context& devi
 
 std::string compare_results(const OpCase& op, const std::vector<OpResult>& got,
                             const std::vector<OpResult>& wanted) {
-  std::string text;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const std::string kinds = compare_kinds(got[i], wanted[i]);
-    text += kinds;
-    if (!kinds.empty() || !wanted[i].tensor.defined()) continue;
-    const double allowed = wanted[i].name.starts_with("output") ? op.output : op.grad;
-    const double error = worst_error(got[i].tensor, wanted[i].tensor);
-    if (error <= allowed) continue;
-    text += got[i].name + ": an error of " + std::to_string(error) + " units, allowed are " +
-            std::to_string(allowed) + "\n";
+  return compare(got, wanted, [&](const OpResult& each) { return allowed_to(op, each); });
+}
+
+std::string compare_with_exact(const OpCase& op, const OpForm& form,
+                               const std::vector<OpResult>& got,
+                               const std::vector<OpResult>& exact) {
+  Context host(tensor::make_cpu_allocator());
+  std::vector<OpResult> rounded = exact;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    Tensor& wanted = rounded[i].tensor;
+    const Tensor& own = got[i].tensor;
+    if (wanted.defined() && own.defined() && is_floating(own.dtype())) {
+      wanted = tensor::cast(host, wanted, own.dtype());
+    }
   }
-  return text;
+  return compare(got, rounded,
+                 [&](const OpResult& each) { return allowed_beside_exact(op, form, each); });
 }
 
 std::string compare_bits(const std::vector<OpResult>& got, const std::vector<OpResult>& wanted) {

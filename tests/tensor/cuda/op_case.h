@@ -34,7 +34,11 @@ struct OpCase {
   double output = 2;
   double grad = 4;
   bool backward = true;
-  bool half = true;  // in 16 bits too
+  bool half = true;    // in 16 bits too
+  bool waits = false;  // the host reads something on the way
+  // Where results are compared with exact ones:
+  std::int64_t terms = 1;  // of the longest sum; f32 and f64 may err √terms times as much
+  bool rounds = false;     // gradients of weights pass the inputs' dtype on the way
 };
 
 // The tables, one for each group of operations.
@@ -43,6 +47,16 @@ std::vector<OpCase> movement_cases();
 std::vector<OpCase> reduction_cases();
 std::vector<OpCase> lookup_cases();
 std::vector<OpCase> layer_cases();
+std::vector<OpCase> optim_cases();
+// All of these.
+std::vector<OpCase> all_cases();
+
+// Operations of a GPT of a size. Those of GPT-2 are too large to be emulated.
+struct ModelSizes {
+  std::int64_t tokens = 1024, heads = 12, head = 64, classes = 50257;
+  std::int64_t width() const { return heads * head; }
+};
+std::vector<OpCase> model_cases(const ModelSizes& sizes);
 
 // How a case is run.
 struct OpForm {
@@ -50,6 +64,7 @@ struct OpForm {
   tensor::DType accumulators = tensor::DType::kF32;  // of the weights' gradients
   std::int64_t offset = 0;  // elements before each input in its storage: not aligned where odd
   bool split = false;       // backward in two passes, adding to what the weights' gradients hold
+  bool exact = false;       // the same numbers, held and computed with in f64
   std::string to_string() const;
 };
 
@@ -71,6 +86,10 @@ std::vector<OpResult> run_op(
 // What differs by more than is allowed; empty: nothing.
 std::string compare_results(const OpCase& op, const std::vector<OpResult>& got,
                             const std::vector<OpResult>& wanted);
+// The same against the results of the exact form, with two units more: both are rounded.
+std::string compare_with_exact(const OpCase& op, const OpForm& form,
+                               const std::vector<OpResult>& got,
+                               const std::vector<OpResult>& exact);
 // What differs in any bit.
 std::string compare_bits(const std::vector<OpResult>& got, const std::vector<OpResult>& wanted);
 
