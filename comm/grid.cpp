@@ -135,7 +135,13 @@ std::vector<TiedGroup> Grid::tied_groups(const std::vector<std::string>& layer_k
   return groups;
 }
 
-GridComms::GridComms(World& world, const Grid& grid) {
+GridComms::GridComms(World& world, const Grid& grid)
+    : GridComms(world, grid, tensor::make_cpu_allocator(), Transport::kStaged) {}
+
+GridComms::GridComms(World& world, const Grid& grid,
+                     const std::shared_ptr<tensor::Allocator>& memory, Transport transport,
+                     Links pipe)
+    : world_(world), memory_(memory), transport_(transport) {
   if (world.size() != grid.size()) {
     throw InvalidArgument("[grid] " + grid.topology().to_string() + " needs " +
                           std::to_string(grid.size()) + " ranks, but the world has " +
@@ -148,41 +154,37 @@ GridComms::GridComms(World& world, const Grid& grid) {
   pipe_ = make(grid.pipe_group(rank));
   data_ = make(grid.data_group(rank));
   model_ = make(grid.model_group(rank));
+  pipe_ = equipped(std::move(pipe_), pipe);
+  data_ = equipped(std::move(data_), Links::kNone);
+  model_ = equipped(std::move(model_), Links::kNone);
 }
 
-GridComms::GridComms(World& world, const Grid& grid,
-                     const std::shared_ptr<tensor::Allocator>& memory, Transport transport,
-                     Links pipe)
-    : GridComms(world, grid) {
-  const auto equip = [&](std::unique_ptr<Communicator>& group, Links links) {
-    group = make_device_communicator(world, std::move(group), transport, memory, links);
-  };
-  equip(pipe_, pipe);
-  equip(data_, Links::kNone);
-  equip(model_, Links::kNone);
+std::unique_ptr<Communicator> GridComms::equipped(std::unique_ptr<Communicator> group,
+                                                  Links links) const {
+  return make_device_communicator(world_, std::move(group), transport_, memory_, links);
+}
+
+std::map<std::string, std::unique_ptr<Communicator>> GridComms::make_tied(
+    const std::vector<TiedGroup>& groups) const {
+  std::map<std::string, int> colors;  // of every key, by this rank's group; -1 where it has none
+  for (const TiedGroup& group : groups) {
+    const auto found = colors.try_emplace(group.key, -1).first;
+    const bool mine =
+        std::find(group.ranks.begin(), group.ranks.end(), world_.rank()) != group.ranks.end();
+    if (mine) found->second = group.ranks.front();
+  }
+  std::map<std::string, std::unique_ptr<Communicator>> comms;
+  for (const auto& [key, color] : colors) {
+    auto comm = world_.all().split(color, world_.rank());
+    if (comm != nullptr) comms.emplace(key, equipped(std::move(comm), Links::kNone));
+  }
+  return comms;
 }
 
 void GridComms::close() {
   model_->close();
   data_->close();
   pipe_->close();
-}
-
-std::map<std::string, std::unique_ptr<Communicator>> make_tied_comms(
-    World& world, const std::vector<TiedGroup>& groups) {
-  std::map<std::string, int> colors;  // of every key, by this rank's group; -1 where it has none
-  for (const TiedGroup& group : groups) {
-    const auto found = colors.try_emplace(group.key, -1).first;
-    const bool mine =
-        std::find(group.ranks.begin(), group.ranks.end(), world.rank()) != group.ranks.end();
-    if (mine) found->second = group.ranks.front();
-  }
-  std::map<std::string, std::unique_ptr<Communicator>> comms;
-  for (const auto& [key, color] : colors) {
-    auto comm = world.all().split(color, world.rank());
-    if (comm != nullptr) comms.emplace(key, std::move(comm));
-  }
-  return comms;
 }
 
 }  // namespace penstock::comm

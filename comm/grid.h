@@ -79,10 +79,10 @@ class Grid {
 };
 
 // The communicators of one rank of a grid. Making and closing them is collective over the world,
-// and waits; members are in ascending world rank.
+// and waits; members are in ascending world rank. Borrows the world.
 class GridComms {
  public:
-  // Throws InvalidArgument when the world's size is not the grid's.
+  // For tensors of the host. Throws InvalidArgument when the world's size is not the grid's.
   GridComms(World& world, const Grid& grid);
   // For tensors of the memory's device too, if it has one; see make_device_communicator(). Messages
   // travel along the pipe alone, between the places that `pipe` links.
@@ -92,18 +92,22 @@ class GridComms {
   Communicator& pipe() { return *pipe_; }
   Communicator& data() { return *data_; }
   Communicator& model() { return *model_; }
+  // One for each key of the groups that contain this rank; no messages travel in it. With the same
+  // groups on every rank.
+  std::map<std::string, std::unique_ptr<Communicator>> make_tied(
+      const std::vector<TiedGroup>& groups) const;
 
   void close();
 
  private:
+  std::unique_ptr<Communicator> equipped(std::unique_ptr<Communicator> group, Links links) const;
+
+  World& world_;
+  std::shared_ptr<tensor::Allocator> memory_;
+  Transport transport_;
   std::unique_ptr<Communicator> pipe_;
   std::unique_ptr<Communicator> data_;
   std::unique_ptr<Communicator> model_;
 };
-
-// This rank's communicator for each key of the groups that contain it. Collective over the world,
-// with the same groups on every rank, and waits.
-std::map<std::string, std::unique_ptr<Communicator>> make_tied_comms(
-    World& world, const std::vector<TiedGroup>& groups);
 
 }  // namespace penstock::comm

@@ -40,6 +40,7 @@ constexpr std::array kFeatures = {
     Feature{"recompute", R"({"pipeline": {"activation_checkpoint_interval": 1}})"},
     Feature{"LAMB", R"({"optimizer": {"type": "Lamb"}})"},
     Feature{"frozen weights", R"({"frozen_parameters": ["bias$"]})"},
+    Feature{"CUDA", R"({"device": {"type": "cuda"}})"},
     Feature{"asynchronous saves", R"({"checkpoint": {"async": true}})"},
 };
 

@@ -11,10 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/device/devices.h"
 #include "engine/config_error.h"
 #include "engine/lr_schedule_config.h"
 #include "engine/precision_config.h"
 #include "model/optimizer.h"
+#include "tensor/device.h"
 #include "tensor/log.h"
 
 namespace penstock::engine {
@@ -75,6 +77,14 @@ struct CommunicationConfig {
   bool operator==(const CommunicationConfig&) const = default;
 };
 
+struct DeviceConfig {
+  tensor::DeviceType type = tensor::DeviceType::kCpu;
+  bool sharing = false;  // ranks of one host may share a device
+  bool tf32 = false;
+  comm::Transport transport = comm::Transport::kAuto;
+  bool operator==(const DeviceConfig&) const = default;
+};
+
 // Ranks that save under different tags: take rank 0's, the same with a warning, or an error.
 enum class TagValidation { kIgnore, kWarn, kFail };
 
@@ -108,6 +118,7 @@ struct Config {
   PipelineConfig pipeline;
   TensorParallelConfig tensor_parallel;
   CommunicationConfig communication;
+  DeviceConfig device;
   CheckpointConfig checkpoint;
   std::vector<std::string> frozen_parameters;  // regular expressions, found anywhere in the name
   bool dataloader_drop_last = false;           // of a repeating source, at the end of a pass

@@ -96,6 +96,21 @@ CommunicationConfig bind_communication(const JsonValue& root) {
   return communication;
 }
 
+DeviceConfig bind_device(const JsonValue& root) {
+  using tensor::DeviceType;
+  const SectionReader section(root, "device.");
+  DeviceConfig device;
+  section.read_choice("type", device.type,
+                      {{"cpu", DeviceType::kCpu}, {"cuda", DeviceType::kCuda}});
+  section.read("sharing", device.sharing);
+  section.read("tf32", device.tf32);
+  section.read_choice("transport", device.transport,
+                      {{"auto", comm::Transport::kAuto},
+                       {"nccl", comm::Transport::kNccl},
+                       {"staged", comm::Transport::kStaged}});
+  return device;
+}
+
 MonitorConfig bind_monitor(const JsonValue& root, const std::string& prefix) {
   const SectionReader section(root, prefix);
   MonitorConfig monitor;
@@ -193,6 +208,7 @@ Config bind_config(const JsonValue& root) {
   top.read("tensor_parallel.size", config.tensor_parallel.size);
   top.read("tensor_parallel.sequence_parallel", config.tensor_parallel.sequence_parallel);
   config.communication = bind_communication(root);
+  config.device = bind_device(root);
   top.read("checkpoint.keep_last", config.checkpoint.keep_last);
   top.read("checkpoint.timeout_seconds", config.checkpoint.timeout_seconds);
   top.read("checkpoint.async", config.checkpoint.async);

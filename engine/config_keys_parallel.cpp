@@ -69,7 +69,7 @@ constexpr KeyRow kRows[] = {
              kWholeInputs),
     off_only("activation_checkpointing.number_checkpoints", kInt, "", at_least(1), kByInterval),
     off_only("activation_checkpointing.synchronize_checkpoint_boundary", kBool, "false", any(),
-             "there is nothing to synchronize on a CPU"),
+             "nothing has to wait at the border of what is recomputed"),
     off_only("activation_checkpointing.profile", kBool, "false", any(),
              "wall_clock_breakdown shows where the time goes"),
     supported("communication.backend", kString, "\"auto\"", one_of("auto|local|mpi", "nccl|gloo"),
@@ -77,6 +77,17 @@ constexpr KeyRow kRows[] = {
               "mpirun, else local. Penstock only."),
     supported("communication.timeout_seconds", kNumber, "300.0", above(0),
               "Longest wait for another rank before the run fails. Penstock only."),
+    supported("device.type", kString, "\"cpu\"", one_of("cpu|cuda"),
+              "Where the model computes: on the CPU, or on the NVIDIA device that the rank's place "
+              "among the ranks of its host chooses (docs/devices.md). Penstock only."),
+    supported("device.sharing", kBool, "false", any(),
+              "Ranks of one host may share a device. Penstock only."),
+    supported("device.tf32", kBool, "false", any(),
+              "On a device, products of f32 may round their factors to 10 bits of mantissa. "
+              "Penstock only."),
+    supported("device.transport", kString, "\"auto\"", one_of("auto|nccl|staged"),
+              "How tensors of a device travel: through NCCL, or staged through host memory; auto = "
+              "NCCL where each rank has a device of its own, else staged. Penstock only."),
     supported("threads_per_rank", kInt, "", between(1, 4096),
               "Threads inside one rank's operations; left out: cores ÷ ranks on the host, at "
               "least 1. Penstock only."),
@@ -85,7 +96,7 @@ constexpr KeyRow kRows[] = {
 }  // namespace
 
 KeyChapter parallel_keys() {
-  return {"Pipeline and communication", "", kRows};
+  return {"Pipeline, communication and devices", "", kRows};
 }
 
 }  // namespace penstock::engine

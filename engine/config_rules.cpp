@@ -312,6 +312,24 @@ void check_schedule(const JsonValue& root, Problems& problems) {
   problems.add(schedule->line, "pipeline.schedule", fact);
 }
 
+// What is said of devices has a meaning only where ranks compute on some.
+void check_device(const JsonValue& root, Problems& problems) {
+  const JsonValue* type = given(root, "device.type");
+  if (type != nullptr && !match_choice("cuda", *type->get_if<std::string>()).empty()) return;
+  const auto refuse = [&](const JsonValue* value, const std::string& key) {
+    problems.add(value->line, key,
+                 canonical_json(*value) + ", but device.type is \"cpu\"" +
+                     (type == nullptr ? ", its default" : "") + "; remove it, or set \"cuda\"");
+  };
+  for (const char* key : {"device.sharing", "device.tf32"}) {
+    if (const JsonValue* value = given(root, key); is_true(value)) refuse(value, key);
+  }
+  const JsonValue* transport = given(root, "device.transport");
+  if (transport != nullptr && match_choice("auto", *transport->get_if<std::string>()).empty()) {
+    refuse(transport, "device.transport");
+  }
+}
+
 }  // namespace
 
 const JsonValue* given(const JsonValue& root, std::string_view path) {
@@ -339,6 +357,7 @@ void find_contradictions(const JsonValue& root, Problems& problems) {
   check_stage_map(root, problems);
   check_search_keys(root, problems);
   check_schedule(root, problems);
+  check_device(root, problems);
 }
 
 }  // namespace penstock::engine

@@ -24,6 +24,7 @@ void Engine::State::begin_probing() {
   if (!is_auto(config.pipeline) || found) return;
   if (probing_steps == kUnmeasuredSteps + kMeasuredSteps) return find_schedule();
   if (probing_steps >= kUnmeasuredSteps) {
+    if (!config.wall_clock_breakdown) executor.add_observer(*device_wait);
     executor.add_observer(meter);
     if (activations == nullptr) activations = std::make_unique<ActivationMeter>(*rank);
     executor.add_observer(*activations);
@@ -32,6 +33,7 @@ void Engine::State::begin_probing() {
 
 void Engine::State::end_probing() {
   if (!is_auto(config.pipeline) || found) return;
+  if (!config.wall_clock_breakdown) executor.remove_observer(*device_wait);
   executor.remove_observer(meter);
   if (activations != nullptr) executor.remove_observer(*activations);
   ++probing_steps;
@@ -44,8 +46,8 @@ void Engine::State::find_schedule() {
   for (const schedule::StageCosts& stage : costs.stages) {
     largest = std::max(largest, stage.message_bytes);
   }
-  const TransferCost transfer =
-      measure_transfers(rank->comms.pipe(), rank->context, static_cast<std::int64_t>(largest));
+  const TransferCost transfer = measure_transfers(world, rank->comms.pipe(), rank->context,
+                                                  static_cast<std::int64_t>(largest));
   costs.latency = transfer.latency;
   costs.seconds_per_byte = transfer.seconds_per_byte;
   costs = rounded(std::move(costs));

@@ -37,10 +37,16 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   // What is wrong here is wrong on every rank, or the vote says that the ranks differ.
   model::Bounds bounds;
   vote_after(CallKind::kConstruct, [&] { bounds = plan(module); });
-  rank = std::make_unique<RankState>(world, grid_of(config, world.size()), std::move(module),
-                                     train_schedule->stage_map(), std::move(bounds));
+  const comm::DevicePlan device = plan_device(config.device, world);
+  std::shared_ptr<tensor::Allocator> memory;
+  vote_after(CallKind::kConstruct, [&] { memory = make_memory(config.device, device); });
+  const schedule::StageMap& map = train_schedule->stage_map();
+  rank = std::make_unique<RankState>(world, grid_of(config, world.size()), std::move(module), map,
+                                     std::move(bounds), memory, device.transport,
+                                     pipe_links(map, is_auto(config.pipeline)));
   rank->context.threads = config.threads_per_rank.value_or(default_threads(world));
   rank->host.threads = rank->context.threads;
+  device_wait = std::make_unique<DeviceWait>(world, memory);
   rank->context.progress = &world;
   rank->context.random.seed = config.seed;
   rank->weights = config.precision.weights;
@@ -53,7 +59,7 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
     start_reports();
   });
   rank->gradients = std::make_unique<GradientReducer>(config, rank->module, rank->bounds, rank->map,
-                                                      rank->stages, world, rank->grid, rank->comms);
+                                                      rank->stages, rank->grid, rank->comms);
   report = startup_report_text(*rank, batch, train_schedule->name());
   if (world.rank() != 0) return;
   log(tensor::LogLevel::kInfo, report);

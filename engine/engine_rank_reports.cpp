@@ -1,4 +1,5 @@
 // Engine::rank_reports: every rank's account of the run, and the plan that it is held against.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -53,6 +54,9 @@ enum Field : std::size_t {
   kBuffers,         // or kNone
   kPlanned,         // or kNone
   kPlannedBuffers,  // or kNone
+  kAllocated,       // on the device; or kNone
+  kCached,
+  kDevicePeak,
   kNumFields
 };
 constexpr std::int64_t kNone = -1;
@@ -75,6 +79,10 @@ RankReport report_of(std::span<const std::int64_t> fields) {
   report.buffer_bytes = known(fields[kBuffers]);
   report.planned_bytes = known(fields[kPlanned]);
   report.planned_buffer_bytes = known(fields[kPlannedBuffers]);
+  if (fields[kAllocated] != kNone) {
+    report.device = {
+        .allocated = fields[kAllocated], .cached = fields[kCached], .peak = fields[kDevicePeak]};
+  }
   return report;
 }
 
@@ -145,6 +153,10 @@ std::vector<RankReport> Engine::State::rank_reports(const ReportOptions& report_
   fields[kBuffers] = memory_meter ? memory_meter->measured().peak.total() : kNone;
   fields[kPlanned] = plan ? plan->total() : kNone;
   fields[kPlannedBuffers] = plan ? plan->pipe_buffers.total() : kNone;
+  const std::optional<DeviceBytes> device = device_bytes(*rank->context.allocator);
+  fields[kAllocated] = device ? device->allocated : kNone;
+  fields[kCached] = device ? device->cached : 0;
+  fields[kDevicePeak] = device ? device->peak : 0;
   const std::vector<std::int64_t> all = world.all().all_gather_wait(fields);
   std::vector<RankReport> reports;
   for (int r = 0; r < world.size(); ++r) {
@@ -166,6 +178,9 @@ std::string to_text(std::span<const RankReport> ranks) {
   std::vector<std::vector<std::string>> rows = {{"rank", "stages", "replica", "model", "seconds",
                                                  "idle", "messages", "bytes sent", "bytes reduced",
                                                  "buffers", "planned", "all tensors", "planned"}};
+  const bool devices =
+      std::ranges::any_of(ranks, [](const auto& r) { return r.device.has_value(); });
+  if (devices) rows[0].insert(rows[0].end(), {"device", "cached", "peak"});
   for (const RankReport& report : ranks) {
     const double idle = report.seconds > 0.0 ? report.idle_seconds / report.seconds : 0.0;
     rows.push_back({std::to_string(report.rank), stages_text(report.stages),
@@ -175,6 +190,10 @@ std::string to_text(std::span<const RankReport> ranks) {
                     grouped(report.reduced_bytes), bytes_text(report.buffer_bytes),
                     bytes_text(report.planned_buffer_bytes), grouped(report.peak_bytes),
                     bytes_text(report.planned_bytes)});
+    if (!devices) continue;
+    const DeviceBytes bytes = report.device.value_or(DeviceBytes());
+    rows.back().insert(rows.back().end(),
+                       {grouped(bytes.allocated), grouped(bytes.cached), grouped(bytes.peak)});
   }
   return text_table(rows);
 }

@@ -47,7 +47,11 @@ void add_times(const StepTimers& timers, std::vector<Metric>& metrics) {
 }  // namespace
 
 void Engine::State::start_reports() {
-  if (config.wall_clock_breakdown) executor.add_observer(timers);
+  if (config.device.type == tensor::DeviceType::kCuda) executor.add_observer(spans);
+  if (config.wall_clock_breakdown) {
+    executor.add_observer(*device_wait);
+    executor.add_observer(timers);
+  }
   if (world.rank() != 0) return;
   auto made = std::make_unique<Monitors>(config);
   if (!made->empty()) monitors = std::move(made);

@@ -13,6 +13,7 @@
 #include "engine/batch_split.h"
 #include "engine/call_clock.h"
 #include "engine/cost_meter.h"
+#include "engine/device_observers.h"
 #include "engine/engine.h"
 #include "engine/engine_json.h"
 #include "engine/found_schedule.h"
@@ -80,6 +81,7 @@ struct Engine::State {
   void sum_weights();   // over replicas
   // Runs the stream; afterwards a failure leaves the engine unusable.
   void run_stream(const schedule::Schedule& schedule);
+  void wait_for_device();
   // Fills in mean losses and outputs, and tells the losses to all stages.
   void share_results();
   // Micro batches of an evaluation, per replica.
@@ -176,6 +178,8 @@ struct Engine::State {
   std::unique_ptr<ActivationMeter> activations;  // while it measures
   int probing_steps = 0;                         // done before anything was found
   Executor executor;
+  std::unique_ptr<DeviceWait> device_wait;    // set with the rank
+  ProfilerSpans spans;                        // run on a device
   std::unique_ptr<MemoryMeter> memory_meter;  // null: memory is not measured
   std::unique_ptr<model::DataSource> data;
   model::PrefetchSource* ahead = nullptr;  // data, where it is read ahead

@@ -350,6 +350,7 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
     sum_weights();
     executor.run(*rank);
     rank->buffers.finish();
+    wait_for_device();
     share_results();
   } catch (const std::exception& error) {
     give_up(error_text(error));
@@ -358,6 +359,12 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
     give_up("something was thrown that is not a std::exception");
     throw;
   }
+}
+
+// What a call gave the device is done when the call returns; what it found wrong with data is the
+// fault of this call and of no later one.
+void Engine::State::wait_for_device() {
+  if (const auto done = rank->context.allocator->fence()) world.wait_for_device(*done);
 }
 
 void Engine::State::share_results() {

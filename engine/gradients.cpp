@@ -7,6 +7,7 @@
 
 #include "tensor/ops/elementwise.h"
 #include "tensor/ops/reduce.h"
+#include "tensor/transfer.h"
 
 namespace penstock::engine {
 
@@ -54,7 +55,7 @@ GradientReducer::GradientReducer(const Config& config, const model::Module& modu
                                  std::span<const std::int64_t> bounds,
                                  const schedule::StageMap& map,
                                  std::span<const std::unique_ptr<model::Stage>> stages,
-                                 comm::World& world, const comm::Grid& grid, comm::GridComms& comms)
+                                 const comm::Grid& grid, comm::GridComms& comms)
     : stages_(stages),
       pipe_(comms.pipe()),
       data_(comms.data()),
@@ -68,8 +69,8 @@ GradientReducer::GradientReducer(const Config& config, const model::Module& modu
   for (int stage = 0; stage < map.num_stages(); ++stage) {
     owners.push_back(map.rank_of(schedule::StageId(stage)).value);
   }
-  groups_ = make_tied_comms(
-      world, grid.tied_groups(keys, std::vector<int>(bounds.begin(), bounds.end()), owners));
+  groups_ = comms.make_tied(
+      grid.tied_groups(keys, std::vector<int>(bounds.begin(), bounds.end()), owners));
   for (const auto& [key, ranks] : users_of_keys(module, bounds, map)) add_tie(key, ranks);
   if (!flats_.keeps_shares()) return;
   for (const auto& stage : stages_) {
@@ -202,11 +203,16 @@ void GradientReducer::take_unreduced(const tensor::Context& context) {
 }
 
 double GradientReducer::global_norm(tensor::Context& context) {
+  const std::vector<NormPart> parts = norm_parts();
+  const Tensor squares = Tensor::empty(context, {std::ssize(parts)}, tensor::DType::kF64);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    sum_squares(context, parts[i].gradients, squares.rows(row, row + 1));
+  }
+  const std::vector<double> sums = tensor::read_doubles(squares);
   std::fill(layer_sums_.begin(), layer_sums_.end(), 0.0);
-  for (const auto& stage : stages_) {
-    for (const model::FlatWeights& weights : stage->flat_weights()) {
-      sum_layer(context, *stage, weights);
-    }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].counts || !std::isfinite(sums[i])) layer_sums_[parts[i].layer] += sums[i];
   }
   if (model_.size() > 1) model_.all_reduce_wait(layer_sums_, comm::ReduceOp::kSum);
   if (flats_.share().count > 1) data_.all_reduce_wait(layer_sums_, comm::ReduceOp::kSum);
@@ -217,21 +223,24 @@ double GradientReducer::global_norm(tensor::Context& context) {
   return std::sqrt(total) * flats_.factor();
 }
 
-// Adds this rank's share of the squares of a piece to the sums of its layers.
-void GradientReducer::sum_layer(tensor::Context& context, const model::Stage& stage,
-                                const model::FlatWeights& weights) {
-  const OwnedRange own = owned_range(weights, flats_.share());
-  const Tensor gradients = flats_.gradients(weights);
-  for (const model::FlatWeights::Member& member : weights.members) {
-    const model::StageParameter& parameter = stage.parameters()[member.parameter];
-    const OwnedPart part = owned_part(member, parameter.shard.shape.numel(), own);
-    if (!stage.owns(parameter) || part.size() == 0) continue;
-    const std::int64_t begin = part.at - own.begin;
-    double squares = sum_squares(context, gradients.rows(begin, begin + part.size()));
-    // What every rank of the model group has counts once, but is looked at on each.
-    if (!counts(parameter) && std::isfinite(squares)) squares = 0.0;
-    layer_sums_[static_cast<std::size_t>(parameter.first_layer)] += squares;
+std::vector<GradientReducer::NormPart> GradientReducer::norm_parts() const {
+  std::vector<NormPart> parts;
+  for (const auto& stage : stages_) {
+    for (const model::FlatWeights& weights : stage->flat_weights()) {
+      const OwnedRange own = owned_range(weights, flats_.share());
+      const Tensor gradients = flats_.gradients(weights);
+      for (const model::FlatWeights::Member& member : weights.members) {
+        const model::StageParameter& parameter = stage->parameters()[member.parameter];
+        const OwnedPart part = owned_part(member, parameter.shard.shape.numel(), own);
+        if (!stage->owns(parameter) || part.size() == 0) continue;
+        const std::int64_t begin = part.at - own.begin;
+        parts.push_back({.gradients = gradients.rows(begin, begin + part.size()),
+                         .layer = static_cast<std::size_t>(parameter.first_layer),
+                         .counts = counts(parameter)});
+      }
+    }
   }
+  return parts;
 }
 
 std::int64_t GradientReducer::first_bad_layer() const {

@@ -27,8 +27,8 @@ class GradientReducer {
   // the stages of `map`. The module is only read here; stages and `comms` are borrowed.
   GradientReducer(const Config& config, const model::Module& module,
                   std::span<const std::int64_t> bounds, const schedule::StageMap& map,
-                  std::span<const std::unique_ptr<model::Stage>> stages, comm::World& world,
-                  const comm::Grid& grid, comm::GridComms& comms);
+                  std::span<const std::unique_ptr<model::Stage>> stages, const comm::Grid& grid,
+                  comm::GridComms& comms);
 
   // Around each pass that adds weight gradients of a chunk.
   void begin_weights(const tensor::Context& context, schedule::ChunkId chunk);
@@ -41,8 +41,8 @@ class GradientReducer {
   // Waits for both. Afterwards flats() has the full gradients.
   void finish(tensor::Context& context);
   // L2 norm over all parameters of the model, each counted once: per-layer sums of squares in
-  // double, added in global layer order; the same bits on every rank. Collective over the pipe
-  // and the model group.
+  // double, added in global layer order; the same bits on every rank. Waits for a device, once.
+  // Collective over the pipe and the model group.
   double global_norm(tensor::Context& context);
   // Of the last global_norm(): the first layer of the model with a gradient that is not finite; -1:
   // none.
@@ -87,8 +87,13 @@ class GradientReducer {
   }
   void take_unreduced(const tensor::Context& context);
   void reduce_untied(tensor::Context& context, model::Stage& stage);
-  void sum_layer(tensor::Context& context, const model::Stage& stage,
-                 const model::FlatWeights& weights);
+  // What a parameter of this rank adds to the norm.
+  struct NormPart {
+    tensor::Tensor gradients;
+    std::size_t layer = 0;
+    bool counts = true;  // else it is only looked at: another rank of the model group counts it
+  };
+  std::vector<NormPart> norm_parts() const;
 
   std::span<const std::unique_ptr<model::Stage>> stages_;
   comm::Communicator& pipe_;

@@ -9,6 +9,15 @@
 
 namespace penstock::engine {
 
+// What the driver holds on a device for this process, which may have more ranks than one there.
+struct DeviceBytes {
+  std::int64_t allocated = 0;  // in blocks that are in use
+  std::int64_t cached = 0;     // kept for the next blocks
+  std::int64_t peak = 0;       // the most that was in use
+
+  bool operator==(const DeviceBytes&) const = default;
+};
+
 // Since the engine was made, of calls that ended well.
 struct RankReport {
   int rank = 0;
@@ -33,6 +42,7 @@ struct RankReport {
   // pipe_buffers.
   std::optional<std::int64_t> planned_bytes;
   std::optional<std::int64_t> planned_buffer_bytes;
+  std::optional<DeviceBytes> device;  // none for a rank that computes on the CPU
 };
 
 struct ReportOptions {

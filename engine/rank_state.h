@@ -13,6 +13,7 @@
 
 #include "comm/grid.h"
 #include "comm/world.h"
+#include "engine/device.h"
 #include "engine/edge_pieces.h"
 #include "engine/eval.h"
 #include "engine/gradients.h"
@@ -69,13 +70,17 @@ struct Traffic {
 struct RankState {
   // Collective over the world.
   RankState(comm::World& rank_world, const comm::Grid& rank_grid, model::Module rank_module,
-            schedule::StageMap stage_map, std::vector<std::int64_t> stage_bounds)
+            schedule::StageMap stage_map, std::vector<std::int64_t> stage_bounds,
+            const std::shared_ptr<tensor::Allocator>& memory, comm::Transport device_transport,
+            comm::Links pipe_links)
       : world(rank_world),
         grid(rank_grid),
         pipe_rank(rank_grid.position(rank_world.rank()).pipe),
-        comms(rank_world, rank_grid),
+        transport(device_transport),
+        progress(memory, rank_world),
+        comms(rank_world, rank_grid, memory, device_transport, pipe_links),
         module(std::move(rank_module)),
-        context(tensor::make_cpu_allocator()),
+        context(memory),
         host(tensor::make_cpu_allocator()),
         map(std::move(stage_map)),
         bounds(std::move(stage_bounds)) {}
@@ -83,6 +88,8 @@ struct RankState {
   comm::World& world;
   comm::Grid grid;
   schedule::PipeRank pipe_rank;
+  comm::Transport transport;  // of tensors of a device
+  DeviceProgress progress;
   comm::GridComms comms;
   model::Module module;
   model::Context context;  // where the model computes

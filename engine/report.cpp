@@ -2,8 +2,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <vector>
 
+#include "engine/device.h"
 #include "engine/text_table.h"
 
 namespace penstock::engine {
@@ -83,6 +85,11 @@ std::string stages_text(const RankState& rank, const std::vector<StageCount>& co
   return text;
 }
 
+std::string device_note(const RankState& rank) {
+  if (rank.context.device == tensor::kCpuDevice) return {};
+  return ", rank 0 on " + device_text(*rank.context.allocator, rank.transport);
+}
+
 }  // namespace
 
 std::string startup_report_text(RankState& rank, const BatchTriple& batch,
@@ -93,7 +100,8 @@ std::string startup_report_text(RankState& rank, const BatchTriple& batch,
                      std::to_string(replicas) + " x model " +
                      std::to_string(rank.comms.model().size()) + " (" +
                      std::string(rank.world.kind()) + ", " + std::to_string(rank.context.threads) +
-                     " threads per rank), schedule " + std::string(schedule) + "\n";
+                     (rank.context.threads == 1 ? " thread" : " threads") + " per rank" +
+                     device_note(rank) + "), schedule " + std::string(schedule) + "\n";
   text += "batch: train_batch_size " + std::to_string(batch.train_batch_size) + " = micro batch " +
           std::to_string(batch.train_micro_batch_size_per_gpu) + " x accumulation " +
           std::to_string(batch.gradient_accumulation_steps) + " x replicas " +
@@ -150,9 +158,15 @@ std::string memory_text(RankState& rank) {
   const tensor::MemoryCounters& memory = *rank.context.allocator->counters();
   const std::int64_t live = memory.live_bytes();
   const auto known = static_cast<std::int64_t>(parameters + gradients + state);
+  std::string driver;
+  if (const std::optional<DeviceBytes> device = device_bytes(*rank.context.allocator)) {
+    driver = "; the driver: " + mebibytes(device->allocated) + " allocated, " +
+             mebibytes(device->cached) + " cached, " + mebibytes(device->peak) + " at most";
+  }
   return "memory (MiB): " + mebibytes(live) + " now (parameters " + mebibytes(parameters) +
          ", gradients " + mebibytes(gradients) + ", optimizer state " + mebibytes(state) +
-         ", other " + mebibytes(live - known) + "), " + mebibytes(memory.peak_bytes()) + " at most";
+         ", other " + mebibytes(live - known) + "), " + mebibytes(memory.peak_bytes()) +
+         " at most" + driver;
 }
 
 std::string not_finite_text(std::int64_t step, const UpdateResult& update) {

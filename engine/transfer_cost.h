@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "comm/communicator.h"
+#include "comm/world.h"
 #include "tensor/context.h"
 
 namespace penstock::engine {
@@ -16,7 +17,7 @@ struct TransferCost {
 // Sends messages to and fro between each rank and the next, of a few bytes and of about `bytes`,
 // and takes the slowest pair's medians. The same on every rank. Collective over the pipe, whose
 // channels must be idle.
-TransferCost measure_transfers(comm::Communicator& pipe, const tensor::Context& context,
-                               std::int64_t bytes);
+TransferCost measure_transfers(comm::World& world, comm::Communicator& pipe,
+                               const tensor::Context& context, std::int64_t bytes);
 
 }  // namespace penstock::engine

@@ -24,6 +24,16 @@ Tensor to_host(const Context& context, const Tensor& x) {
   return copy;
 }
 
+std::vector<double> read_doubles(const Tensor& x) {
+  if (x.is_meta() || x.dtype() != DType::kF64) {
+    throw InvalidArgument("[read_doubles] expected elements of f64, got " + x.to_string());
+  }
+  std::vector<double> values(static_cast<std::size_t>(x.numel()));
+  if (values.empty()) return values;
+  x.storage()->allocator().download(std::as_writable_bytes(std::span(values)), x.raw());
+  return values;
+}
+
 void write_elements(const Tensor& to, const Tensor& from) {
   if (from.device() != kCpuDevice || from.shape() != to.shape() || from.dtype() != to.dtype()) {
     throw InvalidArgument("[write_elements] expected a tensor on cpu like " + to.to_string() +

@@ -1,6 +1,8 @@
 // Moving whole tensors between the host and a device.
 #pragma once
 
+#include <vector>
+
 #include "tensor/context.h"
 #include "tensor/tensor.h"
 
@@ -13,6 +15,9 @@ Tensor to_device(const Context& context, const Tensor& x);
 // x itself when it lies in host memory, else a copy in memory of the context, which is the host's.
 // Waits until the device has computed it. Unknown to any tape.
 Tensor to_host(const Context& context, const Tensor& x);
+
+// The elements of a tensor of f64, of any device. Waits until the device has computed them.
+std::vector<double> read_doubles(const Tensor& x);
 
 // Overwrites the elements of a tensor, of any device, by those of a host tensor of its shape and
 // dtype.

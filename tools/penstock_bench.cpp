@@ -6,6 +6,7 @@
 
 #include <boost/program_options.hpp>
 
+#include "comm/device/devices.h"
 #include "tools/bench/benchmarks.h"
 
 namespace {
@@ -84,6 +85,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  penstock::comm::prepare_devices();
   try {
     return run(argc, argv);
   } catch (const po::error& error) {

@@ -7,6 +7,7 @@
 
 #include <boost/program_options/errors.hpp>
 
+#include "comm/device/devices.h"
 #include "comm/world.h"
 #include "engine/config.h"
 #include "tensor/log_filter.h"
@@ -121,6 +122,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  penstock::comm::prepare_devices();
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

@@ -67,7 +67,7 @@ class CudaAllocator final : public Allocator {
     queue_->make_current();
     void* block = take(bytes);
     if (block == nullptr) {  // what queued work still holds, and what the pool keeps, may do
-      check(cudaStreamSynchronize(queue_->stream()), "cudaStreamSynchronize");
+      queue_->wait();
       check(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
       block = take(bytes);
     }
@@ -97,7 +97,7 @@ class CudaAllocator final : public Allocator {
     auto* target = static_cast<std::byte*>(to);
     for (std::size_t i = 0; i < from.size(); i += Staging::kPiece) {
       const auto part = from.subspan(i, std::min(Staging::kPiece, from.size() - i));
-      std::byte* staged = staging_.take(part.size());
+      std::byte* staged = staging_.take(part.size(), *queue_);
       std::memcpy(staged, part.data(), part.size());
       move(target + i, staged, part.size(), cudaMemcpyHostToDevice);
       staging_.release(queue_->stream());
@@ -105,9 +105,11 @@ class CudaAllocator final : public Allocator {
   }
 
   void download(std::span<std::byte> to, const void* from) override {
-    queue_->make_current();
-    move(to.data(), from, to.size(), cudaMemcpyDeviceToHost);
+    // First, because a copy to memory that is not pinned makes its caller wait inside of the
+    // driver.
     queue_->wait();
+    move(to.data(), from, to.size(), cudaMemcpyDeviceToHost);
+    check(cudaStreamSynchronize(queue_->stream()), "cudaStreamSynchronize");
   }
 
   void start_download(std::span<std::byte> to, const void* from) override {
@@ -117,7 +119,7 @@ class CudaAllocator final : public Allocator {
     const auto* source = static_cast<const std::byte*>(from);
     for (std::size_t i = 0; i < to.size(); i += Staging::kPiece) {
       const auto part = to.subspan(i, std::min(Staging::kPiece, to.size() - i));
-      std::byte* staged = staging_.take(part.size());
+      std::byte* staged = staging_.take(part.size(), *queue_);
       move(staged, source + i, part.size(), cudaMemcpyDeviceToHost);
       auto delivery = std::make_unique<Delivery>(part.data(), staged, part.size());
       check(cudaLaunchHostFunc(queue_->stream(), deliver, delivery.get()), "cudaLaunchHostFunc");
@@ -177,6 +179,16 @@ class CudaAllocator final : public Allocator {
   Staging staging_;
 };
 
+const CudaAllocator& cuda_allocator(const char* call, const Allocator& allocator) {
+  const auto* found = dynamic_cast<const CudaAllocator*>(&allocator);
+  if (found == nullptr) {
+    throw InvalidArgument("[" + std::string(call) +
+                          "] expected the allocator of a CUDA device, got that of " +
+                          allocator.device().to_string());
+  }
+  return *found;
+}
+
 }  // namespace
 
 int device_count() {
@@ -194,13 +206,16 @@ std::shared_ptr<Allocator> make_cuda_allocator(const CudaOptions& options) {
   return std::make_shared<CudaAllocator>(options);
 }
 
+void set_progress(Allocator& allocator, Progress* progress) {
+  cuda_allocator("set_progress", allocator).queue().set_progress(progress);
+}
+
+std::int64_t host_waits(const Allocator& allocator) {
+  return cuda_allocator("host_waits", allocator).queue().host_waits();
+}
+
 DeviceMemory device_memory(const Allocator& allocator) {
-  const auto* own = dynamic_cast<const CudaAllocator*>(&allocator);
-  if (own == nullptr) {
-    throw InvalidArgument("[device_memory] expected the allocator of a CUDA device, got that of " +
-                          allocator.device().to_string());
-  }
-  return own->memory();
+  return cuda_allocator("device_memory", allocator).memory();
 }
 
 Queue& queue_of(const Context& context) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tensor/allocator.h"
+#include "tensor/context.h"
 
 namespace penstock::tensor::cuda {
 
@@ -27,6 +28,13 @@ struct CudaOptions {
 // Throws Unsupported, naming PENSTOCK_CUDA, in a build without it; InvalidArgument for a device
 // that is not there; DeviceError when the driver refuses.
 std::shared_ptr<Allocator> make_cuda_allocator(const CudaOptions& options);
+
+// Whoever moves this rank's part of transfers on, while a call on the rank's thread waits for the
+// device: what the device computes may need another rank, and that rank this one. Borrowed; null,
+// as at first: nobody.
+void set_progress(Allocator& allocator, Progress* progress);
+// How many calls had to wait for the device.
+std::int64_t host_waits(const Allocator& allocator);
 
 // Host memory that a device reads and writes without the driver's copying it first.
 std::shared_ptr<Allocator> make_pinned_allocator();

@@ -1,10 +1,12 @@
 #include "tensor/cuda/queue.h"
 
-#include <atomic>
+#include <chrono>
 #include <new>
 #include <string>
+#include <thread>
 
 #include "tensor/cuda/check.h"
+#include "tensor/cuda/event_fence.h"
 #include "tensor/error.h"
 
 namespace penstock::tensor::cuda {
@@ -44,8 +46,37 @@ void Queue::make_current() const {
 
 void Queue::wait() {
   make_current();
-  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+  const EventFence here(device(), stream());
+  wait_for(here.event());
   throw_fault();
+}
+
+// Giving the core away costs less than what a device takes for a step, and more than what it takes
+// for a kernel.
+void Queue::wait_for(cudaEvent_t event) {
+  constexpr std::chrono::milliseconds kYieldTime{1};
+  constexpr std::chrono::microseconds kNap{50};
+  const auto is_reached = [event] {
+    const cudaError_t status = cudaEventQuery(event);
+    if (status == cudaErrorNotReady) return false;
+    check(status, "cudaEventQuery");
+    return true;
+  };
+  if (is_reached()) return;
+  host_waits_.fetch_add(1, std::memory_order_relaxed);
+  if (progress_ == nullptr) {
+    return check(cudaEventSynchronize(event), "cudaEventSynchronize");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  while (!is_reached()) {
+    progress_->poll();
+    make_current();
+    if (std::chrono::steady_clock::now() - start < kYieldTime) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kNap);
+    }
+  }
 }
 
 void Queue::throw_fault() {

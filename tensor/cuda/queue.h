@@ -2,6 +2,8 @@
 // its one stream, so each operation sees what those before it wrote.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -34,8 +36,14 @@ class Queue {
   // Where kernels write what they find wrong with data; the device and the host see it.
   Fault* faults() const { return faults_.get(); }
   // Waits until all that is queued is done. Throws DeviceError; InvalidArgument when a kernel has
-  // found a fault in data, once for each.
+  // found a fault in data, once for each. Like the next, on the rank's thread, and again and again
+  // it calls who was given to set_progress(), which may use the queue.
   void wait();
+  // Waits until the device has come to the event.
+  void wait_for(cudaEvent_t event);
+  void set_progress(Progress* progress) { progress_ = progress; }
+  // Calls of these two for which the device was not done.
+  std::int64_t host_waits() const { return host_waits_.load(std::memory_order_relaxed); }
   // Throws that InvalidArgument where there is a fault. From any thread.
   void throw_fault();
   // Waits and throws nothing: for destructors.
@@ -43,6 +51,8 @@ class Queue {
 
  private:
   CudaOptions options_;
+  Progress* progress_ = nullptr;
+  std::atomic<std::int64_t> host_waits_{0};
   int processors_ = 1;
   Stream stream_;
   std::unique_ptr<Blas> blas_;

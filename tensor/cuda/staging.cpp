@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tensor/cuda/check.h"
+#include "tensor/cuda/queue.h"
 
 namespace penstock::tensor::cuda {
 
@@ -13,20 +14,31 @@ constexpr std::size_t kAlign = 64;  // of pieces
 
 }  // namespace
 
-std::byte* Staging::take(std::size_t bytes) {
+std::byte* Staging::take(std::size_t bytes, Queue& queue) {
   if (ring_ == nullptr) {
     void* block = nullptr;
     check(cudaHostAlloc(&block, kRing, cudaHostAllocPortable), "cudaHostAlloc");
     ring_.reset(static_cast<std::byte*>(block));
   }
-  begin_ = (end_ + kAlign - 1) / kAlign * kAlign;
-  if (begin_ + bytes > kRing) {  // no piece crosses the end
-    retire(begin_, kRing);
-    begin_ = 0;
+  while (true) {
+    const std::size_t next = (end_ + kAlign - 1) / kAlign * kAlign;
+    const bool wraps = next + bytes > kRing;  // no piece crosses the end
+    const Piece* user = wraps ? user_of(next, kRing) : nullptr;
+    const std::size_t begin = wraps ? 0 : next;
+    if (user == nullptr) user = user_of(begin, begin + bytes);
+    if (user == nullptr) {
+      begin_ = begin;
+      end_ = begin + bytes;
+      return ring_.get() + begin_;
+    }
+    const cudaEvent_t done = user->done.get();
+    queue.wait_for(done);
+    // That may have taken pieces itself, and this one may be gone.
+    if (!pieces_.empty() && pieces_.front().done.get() == done) {
+      events_.push_back(std::move(pieces_.front().done));
+      pieces_.pop_front();
+    }
   }
-  end_ = begin_ + bytes;
-  retire(begin_, end_);
-  return ring_.get() + begin_;
 }
 
 void Staging::release(cudaStream_t stream) {
@@ -41,13 +53,10 @@ void Staging::release(cudaStream_t stream) {
   pieces_.push_back({begin_, end_, std::move(event)});
 }
 
-// Waits for the pieces that reach into the range; they are the oldest.
-void Staging::retire(std::size_t begin, std::size_t end) {
-  while (!pieces_.empty() && pieces_.front().begin < end && pieces_.front().end > begin) {
-    check(cudaEventSynchronize(pieces_.front().done.get()), "cudaEventSynchronize");
-    events_.push_back(std::move(pieces_.front().done));
-    pieces_.pop_front();
-  }
+const Staging::Piece* Staging::user_of(std::size_t begin, std::size_t end) const {
+  if (pieces_.empty()) return nullptr;
+  const Piece& oldest = pieces_.front();  // those that reach into the range begin with it
+  return oldest.begin < end && oldest.end > begin ? &oldest : nullptr;
 }
 
 }  // namespace penstock::tensor::cuda

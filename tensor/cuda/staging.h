@@ -13,6 +13,8 @@
 
 namespace penstock::tensor::cuda {
 
+class Queue;
+
 // A ring: pieces are used again in the order in which they were taken, each once the stream has
 // passed the point up to which it was in use. For one thread; work that uses it is waited for
 // before it is destroyed.
@@ -20,9 +22,10 @@ class Staging {
  public:
   static constexpr std::size_t kPiece = std::size_t{4} << 20;  // the largest, in bytes
 
-  // Waits for the device only when all of the ring is in use.
-  std::byte* take(std::size_t bytes);
-  // The piece taken last may be used again after what the stream has queued by now.
+  // Waits for the device, by the queue, only when all of the ring is in use.
+  std::byte* take(std::size_t bytes, Queue& queue);
+  // The piece taken last may be used again after what the stream has queued by now. Nothing else
+  // is taken between the two.
   void release(cudaStream_t stream);
 
  private:
@@ -31,7 +34,8 @@ class Staging {
     Event done;
   };
 
-  void retire(std::size_t begin, std::size_t end);
+  // The oldest of the pieces that reach into the range; null: none does.
+  const Piece* user_of(std::size_t begin, std::size_t end) const;
 
   std::unique_ptr<std::byte, Destroy<cudaFreeHost>> ring_;  // made when first needed
   std::deque<Piece> pieces_;                                // in use, the oldest first

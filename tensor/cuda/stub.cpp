@@ -14,6 +14,7 @@
 #include "tensor/cuda/norm.h"
 #include "tensor/cuda/optim.h"
 #include "tensor/cuda/pool.h"
+#include "tensor/cuda/profiler.h"
 #include "tensor/cuda/reduce.h"
 #include "tensor/cuda/rotary.h"
 #include "tensor/cuda/shape.h"
@@ -38,10 +39,18 @@ int device_count() {
 std::string device_id(int) {
   throw_absent();
 }
+void begin_span(const char*) noexcept {}
+void end_span() noexcept {}
 std::shared_ptr<Allocator> make_cuda_allocator(const CudaOptions&) {
   throw_absent();
 }
 std::shared_ptr<Allocator> make_pinned_allocator() {
+  throw_absent();
+}
+void set_progress(Allocator&, Progress*) {
+  throw_absent();
+}
+std::int64_t host_waits(const Allocator&) {
   throw_absent();
 }
 DeviceMemory device_memory(const Allocator&) {

@@ -253,7 +253,8 @@ TEST(GridComms, TieTheOwnersOfAKey) {
   const Grid grid(3, 2);
   const auto groups = grid.tied_groups({"b", "a", "", "b", "a", ""}, {0, 2, 4, 6});
   run_local(grid.size(), {.timeout_seconds = 60.0}, [&](World& world) {
-    auto comms = make_tied_comms(world, groups);
+    GridComms grid_comms(world, grid);
+    auto comms = grid_comms.make_tied(groups);
     std::size_t found = 0;
     for (const TiedGroup& group : groups) {
       if (std::count(group.ranks.begin(), group.ranks.end(), world.rank()) == 0) continue;
@@ -263,6 +264,7 @@ TEST(GridComms, TieTheOwnersOfAKey) {
     }
     EXPECT_EQ(comms.size(), found);
     for (auto& [key, comm] : comms) comm->close();
+    grid_comms.close();
     world.close();
   });
 }

@@ -226,6 +226,17 @@ TEST(ConfigFaults, SwitchedOnSectionsAreRefused) {
              "zero_optimization.offload_param: this section is not available");
 }
 
+TEST(ConfigFaults, OptionsOfDevicesNeedDevices) {
+  for (const char* option : {R"("sharing": true)", R"("tf32": true)", R"("transport": "staged")"}) {
+    const std::string text = R"({"device": {)" + std::string(option);
+    EXPECT_HAS(config_error(text + "}}"), "but device.type is \"cpu\", its default; remove it");
+    EXPECT_HAS(config_error(text + R"(, "type": "cpu"}})"),
+               "but device.type is \"cpu\"; remove it");
+    EXPECT_NO_THROW(parse_config(text + R"(, "type": "cuda"}})", "test"));
+  }
+  EXPECT_NO_THROW(parse_config(R"({"device": {"sharing": false, "transport": "auto"}})", "test"));
+}
+
 TEST(ConfigFaults, NesterovNeedsAMomentumWithoutDampeningInEachGroup) {
   const auto error = [](const std::string& more) {
     return config_error(R"({"optimizer": {"type": "SGD", "params": {"nesterov": true)" + more +

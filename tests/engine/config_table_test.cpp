@@ -29,6 +29,7 @@ json base_document(const KeyRow& row) {
   }
   if (row.path.starts_with("fp16.") && row.path != "fp16.enabled") root["fp16"]["enabled"] = true;
   if (row.path.starts_with("data_types.")) root["bf16"]["enabled"] = true;
+  if (row.path.starts_with("device.") && row.path != "device.type") root["device"]["type"] = "cuda";
   if (row.path.ends_with("reduce_each_micro_batch")) root["zero_optimization"]["stage"] = 2;
   const bool scheduler = row.path.starts_with("scheduler");
   if (!scheduler && !row.path.starts_with("optimizer")) return root;
@@ -153,6 +154,7 @@ json other_value(const KeyRow& row) {
       {"pipeline.bounds", {0, 4}},
       {"pipeline.schedule", "data_parallel"},
       {"communication.backend", "mpi"},
+      {"device.transport", "nccl"},
   };
   for (const auto& [path, value] : special) {
     if (path == row.path) return value;

@@ -113,10 +113,6 @@ void fill_tokens(std::span<const std::int64_t> samples, model::MicroBatch& batch
   }
 }
 
-std::vector<float> copy_of(const Tensor& values) {
-  return {values.span<float>().begin(), values.span<float>().end()};
-}
-
 }  // namespace
 
 model::LayerSpec linear_tanh() {
@@ -178,7 +174,7 @@ Weights weights_of(engine::Engine& engine) {
   Weights weights;
   for (const auto& stage : engine.stages()) {
     for (const model::StageParameter& parameter : stage->parameters()) {
-      weights[parameter.name] = copy_of(parameter.parameter->value);
+      weights[parameter.name] = floats_of(parameter.parameter->value);
     }
   }
   return weights;
@@ -189,7 +185,7 @@ Weights gradients_of(engine::Engine& engine) {
   for (const auto& stage : engine.stages()) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       if (parameter.uses.empty() || parameter.borrowed) continue;
-      gradients[parameter.name] = copy_of(stage->slots()[parameter.uses.front()].grad);
+      gradients[parameter.name] = floats_of(stage->slots()[parameter.uses.front()].grad);
     }
   }
   return gradients;

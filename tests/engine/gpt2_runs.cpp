@@ -25,11 +25,6 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::vector<float> copy_of(const tensor::Tensor& tensor) {
-  const std::span<float> values = tensor.span<float>();
-  return {values.begin(), values.end()};
-}
-
 // This replica's losses are those of every data_size-th micro batch; puts all in global order.
 std::vector<double> in_global_order(comm::World& world, const engine::Engine& engine,
                                     const std::vector<double>& mine) {
@@ -84,7 +79,7 @@ std::map<std::string, std::vector<float>> golden_tensors(const std::string& file
   for (const auto& [name, info] : weights.tensors()) {
     const tensor::Tensor data = tensor::Tensor::empty(context, info.shape, tensor::DType::kF32);
     weights.read(name, data, checkpoint::Cast::kFloating);
-    result[name] = copy_of(data);
+    result[name] = floats_of(data);
   }
   return result;
 }
@@ -118,8 +113,8 @@ Gpt2Outcome run_gpt2(comm::World& world, const Gpt2Run& run) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       if (parameter.borrowed) continue;
       outcome.elements[parameter.name] = elements_of(parameter);
-      outcome.weights[parameter.name] = copy_of(parameter.parameter->value);
-      outcome.grads[parameter.name] = copy_of(stage->slots()[parameter.uses.front()].grad);
+      outcome.weights[parameter.name] = floats_of(parameter.parameter->value);
+      outcome.grads[parameter.name] = floats_of(stage->slots()[parameter.uses.front()].grad);
     }
   }
   engine.close();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "tensor/transfer.h"
+
 namespace penstock::testing {
 
 namespace {
@@ -18,11 +20,17 @@ const model::StageParameter* find(engine::Engine& engine, const std::string& nam
 
 }  // namespace
 
+std::vector<float> floats_of(const tensor::Tensor& tensor) {
+  const tensor::Tensor copy =
+      tensor::to_host(tensor::Context(tensor::make_cpu_allocator()), tensor);
+  const std::span<float> values = copy.span<float>();
+  return {values.begin(), values.end()};
+}
+
 std::vector<float> values_of(engine::Engine& engine, const std::string& name) {
   const model::StageParameter* parameter = find(engine, name);
   if (parameter == nullptr) return {};
-  const std::span<float> values = parameter->parameter->value.span<float>();
-  return {values.begin(), values.end()};
+  return floats_of(parameter->parameter->value);
 }
 
 std::vector<std::size_t> elements_of(const model::StageParameter& parameter) {
@@ -51,8 +59,11 @@ void set_values(engine::Engine& engine, const std::string& name, std::span<const
     throw std::logic_error("wrong size for " + name);
   }
   std::size_t own = 0;
-  const std::span<float> target = parameter->parameter->value.span<float>();
+  const tensor::Tensor& value = parameter->parameter->value;
+  std::vector<float> target(static_cast<std::size_t>(value.numel()));
   for (const std::size_t element : elements_of(*parameter)) target[own++] = values[element];
+  const tensor::Context host(tensor::make_cpu_allocator());
+  tensor::write_elements(value, tensor::Tensor::from<float>(host, value.shape(), target));
 }
 
 }  // namespace penstock::testing

@@ -7,6 +7,7 @@
 
 #include "model/zoo/gpt2.h"
 #include "tensor/ops/cast.h"
+#include "tensor/transfer.h"
 
 namespace penstock::testing {
 
@@ -39,13 +40,12 @@ model::Module small_gpt() {
 }
 
 Weights float_weights(engine::Engine& engine) {
-  tensor::Context context(tensor::make_cpu_allocator());
+  tensor::Context host(tensor::make_cpu_allocator());
   Weights weights;
   for (const auto& stage : engine.stages()) {
     for (const model::StageParameter& parameter : stage->parameters()) {
-      const tensor::Tensor values =
-          tensor::cast(context, parameter.parameter->value, tensor::DType::kF32);
-      weights[parameter.name] = {values.data<float>(), values.data<float>() + values.numel()};
+      const tensor::Tensor value = tensor::to_host(host, parameter.parameter->value);
+      weights[parameter.name] = floats_of(tensor::cast(host, value, tensor::DType::kF32));
     }
   }
   return weights;

@@ -83,12 +83,12 @@ Parts parts_of(engine::Engine& engine, bool gradients) {
   for (const auto& stage : engine.stages()) {
     for (const model::StageParameter& parameter : stage->parameters()) {
       if (parameter.borrowed) continue;
-      const tensor::Tensor& from =
-          gradients ? stage->slots()[parameter.uses.front()].grad : parameter.parameter->value;
+      const std::vector<float> from = floats_of(
+          gradients ? stage->slots()[parameter.uses.front()].grad : parameter.parameter->value);
       std::size_t own = 0;
       auto& to = parts[parameter.name];
       for (const std::size_t element : elements_of(parameter)) {
-        to.emplace_back(element, from.span<float>()[own++]);
+        to.emplace_back(element, from[own++]);
       }
     }
   }

@@ -192,7 +192,8 @@ TEST(RankReports, AreATable) {
                                  .peak_bytes = 4096,
                                  .buffer_bytes = 1024,
                                  .planned_bytes = 5000,
-                                 .planned_buffer_bytes = 2048},
+                                 .planned_buffer_bytes = 2048,
+                                 .device = {}},
                                 RankReport()};
   ranks[1].rank = 1;
   ranks[1].model_index = 1;
@@ -207,6 +208,10 @@ TEST(RankReports, AreATable) {
             "   1     1,2        0      1    0.000   0.0 %         0           0              0    "
             "    -  "
             "      -            0        -\n");
+  ranks[1].device = engine::DeviceBytes{.allocated = 1000, .cached = 20, .peak = 3000};
+  const std::string text = engine::to_text(ranks);
+  EXPECT_NE(text.find("planned  device  cached   peak\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("  -   1,000      20  3,000\n"), std::string::npos) << text;
 }
 
 }  // namespace

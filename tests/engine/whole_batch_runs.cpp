@@ -48,10 +48,6 @@ std::vector<model::MicroBatch> parts(const std::vector<std::int64_t>& sizes) {
   return result;
 }
 
-std::vector<float> floats_of(const tensor::Tensor& tensor) {
-  return {tensor.span<float>().begin(), tensor.span<float>().end()};
-}
-
 tensor::Tensor tensor_of(const tensor::Shape& shape, const std::vector<float>& values) {
   const tensor::Context context(tensor::make_cpu_allocator());
   return tensor::Tensor::from<float>(context, shape, values);

@@ -23,7 +23,6 @@ engine::WholeBatch whole(std::int64_t begin, std::int64_t end);
 std::vector<model::MicroBatch> parts(const std::vector<std::int64_t>& sizes);
 
 // Of f32 tensors.
-std::vector<float> floats_of(const tensor::Tensor& tensor);
 tensor::Tensor tensor_of(const tensor::Shape& shape, const std::vector<float>& values);
 // The same rows with the first two axes exchanged.
 tensor::Tensor transposed(const tensor::Tensor& tensor);

@@ -38,7 +38,7 @@ const std::vector<Vendor>& vendors() {
        std::regex("Threads::.*"),
        {"tensor", "comm", "checkpoint", "engine"}},
       {"CUDA",
-       std::regex("cuda.*\\.h(pp)?|cublas.*\\.h|mma\\.h"),
+       std::regex("cuda.*\\.h(pp)?|cublas.*\\.h|nvtx3/.*\\.h|mma\\.h"),
        std::regex("CUDA::.*"),
        {"tensor/cuda", "comm/nccl"}},
       {"NCCL", std::regex("nccl\\.h"), std::regex("NCCL::.*"), {"comm/nccl"}},

@@ -309,7 +309,7 @@ TEST_F(PenstockTrain, TrainsTheSameUnderALauncherAsInOneProcess) {
   ASSERT_EQ(train(more + "--ranks 8 --run " + in("threads")).status, 0);
   const testing::Ended ended = launch(8, arguments(more + "--run " + in("processes")));
   ASSERT_EQ(ended.status, 0) << ended.output;
-  EXPECT_TRUE(contains(ended.output, "grid: pipe 4 x data 2 x model 1 (mpi, 1 threads per rank)"))
+  EXPECT_TRUE(contains(ended.output, "grid: pipe 4 x data 2 x model 1 (mpi, 1 thread per rank)"))
       << ended.output;
   EXPECT_EQ(lines_of(folder_ / "processes" / "losses.csv"),
             lines_of(folder_ / "threads" / "losses.csv"));
