@@ -21,10 +21,14 @@ struct Launch {
 
 cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::function<void()> body);
 
-// Appends what lies in an argument, word by word.
+// Appends what lies in an argument, word by word; not what the stack has left between its members.
 template <class T>
 void append_words(const T& argument, std::vector<const void*>& words) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(&argument);
+  T own = argument;
+#if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&own);
+#endif
+  const auto* bytes = reinterpret_cast<const std::byte*>(&own);
   for (std::size_t i = 0; i + sizeof(void*) <= sizeof(T); i += sizeof(void*)) {
     const void* word;
     __builtin_memcpy(&word, bytes + i, sizeof(word));
