@@ -23,9 +23,10 @@ struct Options {
 
 // Since the last start().
 struct Counters {
-  std::int64_t host_waits = 0;                   // calls that had to wait for a device
-  std::map<std::string, std::int64_t> launches;  // by the kernel's name, such as "add<float>"
-  std::int64_t copies = 0;                       // copies and fills that were queued
+  std::int64_t host_waits = 0;                      // calls that had to wait for a device
+  std::map<std::string, std::int64_t> launches;     // by the kernel's name, such as "add<float>"
+  std::map<std::string, std::size_t> shared_bytes;  // by the same: the most a launch asked for
+  std::int64_t copies = 0;                          // copies and fills that were queued
   std::int64_t copied_bytes = 0;
   std::int64_t allocations = 0;
   std::int64_t operations = 0;  // of all kinds that have run

@@ -40,6 +40,8 @@ cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::functio
     }
     const std::string name = name_of_function(launch.function);
     ++machine.counters().launches[name];
+    std::size_t& most = machine.counters().shared_bytes[name];
+    most = std::max(most, launch.shared_bytes);
     auto operation = std::make_shared<Operation>();
     operation->what = "kernel " + name;
     for (const void* word : launch.words) {

@@ -1,8 +1,11 @@
 #include "tensor/ops/attention.h"
 #include "tensor/ops/conv.h"
 #include "tensor/ops/cross_entropy.h"
+#include "tensor/ops/elementwise.h"
+#include "tensor/ops/fill.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/norm.h"
+#include "tensor/ops/shape.h"
 #include "tests/tensor/cuda/op_case.h"
 
 namespace penstock::testing {
@@ -73,6 +76,34 @@ OpCase cross_entropy_case(std::int64_t classes) {
           .grad = kGrad};
 }
 
+// The classes in two parts, as two ranks have them.
+OpCase class_parts_case() {
+  return {.name = "cross_entropy_in_parts",
+          .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
+            const std::int64_t rows = x[0].dim(0), half = x[0].dim(1);
+            std::vector<Tensor> sums;
+            for (std::int64_t part = 0; part < 2; ++part) {
+              const auto own = static_cast<std::size_t>(part);
+              sums.push_back(class_sums(c, x[own], x[2], {part * half, 2 * half}, 6));
+              sums.back() = sums.back().view({1, 2 * rows});
+            }
+            const tensor::ClassLoss joined =
+                join_class_sums(c, concat(c, sums, 0), x[2], 6, x[0].dtype());
+            std::vector<Tensor> results = {joined.loss, joined.log_sum, joined.count};
+            const Tensor grad = scale(c, joined.loss, 3);
+            for (std::int64_t part = 0; part < 2; ++part) {
+              const Tensor logits = copy(c, x[static_cast<std::size_t>(part)]);
+              results.push_back(class_grads(c, logits, x[2], {part * half, 2 * half}, 6,
+                                            joined.log_sum, grad, joined.count));
+            }
+            return results;
+          },
+          .inputs = {{{20, 24}, -4, 4}, {{20, 24}, -4, 4}, {.shape = {20}, .ids = 48}},
+          .activations = 3,
+          .output = kOutput,
+          .backward = false};
+}
+
 OpCase conv_case() {
   return {.name = "conv2d",
           .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
@@ -97,6 +128,7 @@ std::vector<OpCase> layer_cases() {
           norm_case(9, 7),
           cross_entropy_case(7),
           cross_entropy_case(304),
+          class_parts_case(),
           conv_case()};
 }
 

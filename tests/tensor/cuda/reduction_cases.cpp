@@ -1,3 +1,5 @@
+#include "tensor/ops/elementwise.h"
+#include "tensor/ops/fill.h"
 #include "tensor/ops/reduce.h"
 #include "tests/tensor/cuda/op_case.h"
 
@@ -53,10 +55,31 @@ OpCase squares_case() {
           .backward = false};
 }
 
+// 1 for each input whose elements are all finite, among them one that has 1 ÷ 0.
+OpCase finite_case() {
+  return {.name = "all_finite",
+          .function = [](Context& c, Inputs in) -> std::vector<Tensor> {
+            const Tensor zero = Tensor::zeros(c, in[1].shape(), in[1].dtype());
+            Tensor results = Tensor::zeros(c, {3}, DType::kF32);
+            std::int64_t at = 0;
+            for (const Tensor& x : {in[0], div(c, in[1], zero), in[2]}) {
+              Tensor result = results.rows(at, at + 1);
+              ++at;
+              fill(c, result, all_finite(c, x) ? 1 : 0);
+            }
+            return {results};
+          },
+          .inputs = {{{333, 17}}, {{3}, 1, 2}, {{8193}}},
+          .activations = 3,
+          .output = 0,
+          .backward = false,
+          .waits = true};
+}
+
 }  // namespace
 
 std::vector<OpCase> reduction_cases() {
-  return {sum_case(), sum_to_case(), squares_case()};
+  return {sum_case(), sum_to_case(), squares_case(), finite_case()};
 }
 
 }  // namespace penstock::testing
