@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "tensor/ops/cast.h"
 #include "tensor/transfer.h"
 
 namespace penstock::testing {
@@ -21,8 +22,9 @@ const model::StageParameter* find(engine::Engine& engine, const std::string& nam
 }  // namespace
 
 std::vector<float> floats_of(const tensor::Tensor& tensor) {
+  tensor::Context host(tensor::make_cpu_allocator());
   const tensor::Tensor copy =
-      tensor::to_host(tensor::Context(tensor::make_cpu_allocator()), tensor);
+      tensor::cast(host, tensor::to_host(host, tensor), tensor::DType::kF32);
   const std::span<float> values = copy.span<float>();
   return {values.begin(), values.end()};
 }

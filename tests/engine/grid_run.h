@@ -26,7 +26,7 @@ std::vector<Result> on_ranks(int ranks, const std::function<Result(comm::World&)
   return {std::make_move_iterator(results.begin()), std::make_move_iterator(results.end())};
 }
 
-// The elements of a tensor of f32, of any device.
+// The elements of a tensor of any floating dtype and device.
 std::vector<float> floats_of(const tensor::Tensor& tensor);
 // What this rank has of a parameter, by logical name; empty when it does not own it.
 std::vector<float> values_of(engine::Engine& engine, const std::string& name);

@@ -97,6 +97,18 @@ TEST_F(BenchGpu, KernelsAreTimedForwardAndBackward) {
   EXPECT_EQ(count("update_list<"), 4);
 }
 
+TEST_F(BenchGpu, ModelsAreTrained) {
+  GpuOptions options = tiny_options();
+  options.parts = {"tiny"};
+  const auto lines = run(options);
+  ASSERT_TRUE(lines.contains("one device"));
+  const std::vector<double>& numbers = lines.at("one device");
+  ASSERT_EQ(numbers.size(), 4U);
+  constexpr double kTokens = 2 * 2 * 8;  // of a step
+  EXPECT_NEAR(numbers[0] * numbers[1] / 1e3, kTokens, 0.05 * kTokens);
+  EXPECT_GT(cuda_emulation::counters().products, 0);
+}
+
 TEST_F(BenchGpu, RefusesAPartThatThereIsNot) {
   GpuOptions options = tiny_options();
   options.parts = {"124M"};
