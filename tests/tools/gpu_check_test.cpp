@@ -72,7 +72,7 @@ TEST_F(GpuCheck, TellsWhatPassedAndWhatOneDeviceCannotShow) {
   expect_row(lines, "training against the CPU", "passed", "4 of 4 tests");
   expect_row(lines, "two stages over NCCL", "could not run", "one device, not two");
   expect_row(lines, "penstock-train in two stages", "passed",
-             "20 losses, at most 0.0e+00 off the CPU's");
+             "10 losses, at most 0.0e+00 off the CPU's");
   expect_row(lines, "speed of kernels", "passed", "device copy: 4100 GB/s");
   expect_row(lines, "speed of GPT-2 1.5B", "passed", "1234 tokens/s, 41.5 % of 989 TFLOP/s");
   EXPECT_TRUE(lines.at("").starts_with("12 passed, 0 failed, 1 could not run")) << lines.at("");
@@ -84,6 +84,15 @@ TEST_F(GpuCheck, WithoutADeviceNothingRuns) {
   expect_row(lines, "memcheck", "could not run", "no device");
   expect_row(lines, "speed of GPT-2 124M", "could not run", "no device");
   EXPECT_TRUE(lines.at("").starts_with("1 passed, 0 failed, 12 could not run")) << lines.at("");
+}
+
+TEST_F(GpuCheck, ADeviceThatCudaDoesNotSeeIsNone) {
+  const auto lines = run("no-cuda", 2);
+  expect_row(lines, "device", "passed", "1 x NVIDIA H200, 580.1, 143771 MiB");
+  for (const char* step : {"operations against double precision", "two stages on one device",
+                           "penstock-train in two stages", "speed of GPT-2 124M"}) {
+    expect_row(lines, step, "could not run", "the CUDA runtime sees no device");
+  }
 }
 
 TEST_F(GpuCheck, NamesWhatTheMachineLacks) {
@@ -109,7 +118,7 @@ TEST_F(GpuCheck, CountsFailures) {
              "2 of 5 tests passed, first Small/Op.Case/gelu");
   expect_row(lines, "racecheck", "FAILED", "3 found by racecheck; 4 of 4 tests passed, status 9");
   expect_row(lines, "penstock-train in two stages", "FAILED",
-             "20 losses, at most 2.0e-02 off the CPU's");
+             "10 losses, at most 2.0e-02 off the CPU's");
   expect_row(run("crash", 1), "operations against double precision", "FAILED",
              "1 of 5 tests passed, status -11");
 }
