@@ -20,13 +20,14 @@ class GpuCheck : public ::testing::Test {
   GpuCheck() {
     fs::create_directories(folder_ / "bin");
     fs::create_directories(folder_ / "path");
-    for (const char* file : {"README.md", "tools/demo.json", "tools/gpu_check"}) {
+    for (const char* file :
+         {"README.md", "tools/demo.json", "tools/gpu_check", "tools/support/cudnn_attention.py"}) {
       fs::copy(fs::path(PENSTOCK_SOURCE_DIR) / file, folder_.path());
     }
     for (const char* name :
          {"bin/tensor_cuda_parity_test_gpu", "bin/tensor_cuda_parity_test_gpu_plain",
           "bin/engine_device_parity_test_gpu", "bin/penstock-train", "bin/penstock-bench",
-          "path/nvidia-smi", "path/ldd"}) {
+          "path/nvidia-smi", "path/ldd", "path/python3"}) {
       make_program(name);
     }
   }
@@ -41,7 +42,8 @@ class GpuCheck : public ::testing::Test {
     const ToolResult result = run_tool(
         "env", "FAKE='" + fake + "' PATH='" + (folder_ / "path").string() + ":'\"$PATH\" " +
                    PENSTOCK_PYTHON + " " + (folder_ / "gpu_check").string() + " --logs '" +
-                   (folder_ / "logs").string() + "' " + options);
+                   (folder_ / "logs").string() + "' --python '" +
+                   (folder_ / "path/python3").string() + "' " + options);
     EXPECT_EQ(result.status, status) << result.out << result.err;
     std::map<std::string, std::string> lines;
     std::istringstream text(result.out);
@@ -74,8 +76,10 @@ TEST_F(GpuCheck, TellsWhatPassedAndWhatOneDeviceCannotShow) {
   expect_row(lines, "penstock-train in two stages", "passed",
              "10 losses, at most 0.0e+00 off the CPU's");
   expect_row(lines, "speed of kernels", "passed", "device copy: 4100 GB/s");
+  expect_row(lines, "attention beside cuDNN's", "passed",
+             "cuDNN: 500 TFLOP/s forward, 400 backward; ours: 300, 200");
   expect_row(lines, "speed of GPT-2 1.5B", "passed", "1234 tokens/s, 41.5 % of 989 TFLOP/s");
-  EXPECT_TRUE(lines.at("").starts_with("12 passed, 0 failed, 1 could not run")) << lines.at("");
+  EXPECT_TRUE(lines.at("").starts_with("13 passed, 0 failed, 1 could not run")) << lines.at("");
 }
 
 TEST_F(GpuCheck, WithoutADeviceNothingRuns) {
@@ -83,7 +87,7 @@ TEST_F(GpuCheck, WithoutADeviceNothingRuns) {
   expect_row(lines, "device", "could not run", "nvidia-smi sees no device");
   expect_row(lines, "memcheck", "could not run", "no device");
   expect_row(lines, "speed of GPT-2 124M", "could not run", "no device");
-  EXPECT_TRUE(lines.at("").starts_with("1 passed, 0 failed, 12 could not run")) << lines.at("");
+  EXPECT_TRUE(lines.at("").starts_with("1 passed, 0 failed, 13 could not run")) << lines.at("");
 }
 
 TEST_F(GpuCheck, ADeviceThatCudaDoesNotSeeIsNone) {
@@ -109,6 +113,11 @@ TEST_F(GpuCheck, WithoutASanitizerTheRestRuns) {
   expect_row(lines, "initcheck", "could not run",
              "there is no compute-sanitizer on the PATH or beside CUDA");
   expect_row(lines, "speed of kernels", "passed", "device copy: 4100 GB/s");
+}
+
+TEST_F(GpuCheck, WithoutPyTorchThereIsNothingToCompareWith) {
+  expect_row(run("no-torch", 2), "attention beside cuDNN's", "could not run",
+             "there is no PyTorch");
 }
 
 TEST_F(GpuCheck, CountsFailures) {

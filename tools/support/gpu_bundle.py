@@ -71,7 +71,8 @@ def stage():
         if path is None:
             fail(f"the programs need {name}, which the loader does not find here")
         run(["strip", "--strip-unneeded", "-o", STAGE / "lib" / name, path.resolve()])
-    for file in ("LICENSE", "README.md", "tools/demo.json", "tools/gpu_check"):
+    for file in ("LICENSE", "README.md", "tools/demo.json", "tools/gpu_check",
+                 "tools/support/cudnn_attention.py"):
         shutil.copy(ROOT / file, STAGE)
     for file in run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).splitlines():
         if not file.startswith("tests/golden/"):  # for reading what a failed test names

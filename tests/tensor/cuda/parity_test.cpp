@@ -10,6 +10,12 @@
 #include <gtest/gtest.h>
 
 #include "tensor/cuda/cuda.h"
+#include "tensor/ops/cast.h"
+#include "tensor/ops/elementwise.h"
+#include "tensor/ops/fill.h"
+#include "tensor/ops/reduce.h"
+#include "tensor/ops/shape.h"
+#include "tensor/transfer.h"
 #include "tests/support/cuda_devices.h"
 #include "tests/support/tensors.h"
 #include "tests/tensor/cuda/op_case.h"
@@ -89,6 +95,27 @@ TEST(CudaParityCheck, SeesOneElementThatIsWrongByMoreThanIsAllowed) {
     static_cast<std::byte*>(output.raw())[100 * size - 1] ^= std::byte{0x01};  // of the exponent
     EXPECT_TRUE(compare_with_exact(*op, form, got, wanted).starts_with("output 0: "));
   }
+}
+
+// Where numbers of elements and of bytes do not fit 32 bits: 17 GB of device memory.
+TEST(CudaLarge, OperationsReachElementsBehindTheSecondBillion) {
+  ASSERT_GE(start_devices(), 1);
+  if (devices_are_emulated()) GTEST_SKIP() << "emulated devices are small";
+  {
+    Context device(tensor::cuda::make_cuda_allocator({}));
+    constexpr std::int64_t kHalf = (std::int64_t{1} << 30) + 32;
+    Tensor x = Tensor::zeros(device, {2, kHalf}, tensor::DType::kBF16);
+    Tensor second = x.rows(1, 2);
+    fill(device, second, 1.5);
+    EXPECT_EQ(sum_squares(device, add(device, x, x)), 9.0 * kHalf);
+    const Tensor pairs = swap_axes(device, x, 0, 1);
+    EXPECT_EQ(sum_squares(device, pairs), 2.25 * kHalf);
+    Context host = cpu_context();
+    const Tensor last =
+        cast(host, to_host(host, pairs.rows(kHalf - 1, kHalf)), tensor::DType::kF32);
+    EXPECT_EQ(values<float>(last), (std::vector<float>{0, 1.5f}));
+  }
+  EXPECT_EQ(finish_devices(), "");
 }
 
 const auto kName = [](const auto& each) { return each.param.name(); };
