@@ -12,8 +12,11 @@ TEST(PenstockBench, SaysThatThereIsNoDevice) {
   const ToolResult result = run_tool(PENSTOCK_BENCH, "gpu");
   EXPECT_EQ(result.status, 1);
   EXPECT_EQ(result.out, "");
-  EXPECT_EQ(result.err,
-            "penstock-bench: gpu: this process sees no CUDA device, so nothing was measured\n");
+  EXPECT_EQ(
+      result.err,
+      "penstock-bench: gpu: this process sees no CUDA device, so nothing was measured; see what "
+      "nvidia-smi lists, what CUDA_VISIBLE_DEVICES hides, and whether the build has "
+      "PENSTOCK_CUDA\n");
 }
 
 TEST(PenstockBench, RefusesWhatItDoesNotKnow) {
