@@ -19,22 +19,25 @@ SYSTEM = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so.*|l
 CUDA = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|nccl|nvidia-ml)\.so.*$")
 
 
+ADVICE = ("; a machine without it, or without the packages of docs/dependencies.md, can unpack a "
+          "bundle that 'tools/gpu_check --bundle FILE' makes elsewhere, and run the gpu_check in it")
+
+
 def fail(message):
     sys.exit(f"gpu_check: {message}")
 
 
-def run(command, **options):
+def run(command, advice="", **options):
     result = subprocess.run(command, **options)
     if result.returncode != 0:
-        fail(f"'{' '.join(map(str, command))}' failed")
+        fail(f"'{' '.join(map(str, command))}' failed{advice}")
     return result.stdout
 
 
 def build(jobs):
     """Builds for sm_90."""
     if shutil.which("nvcc") is None:
-        fail("building needs nvcc on the PATH; on a machine without it, unpack a bundle made by "
-             "'tools/gpu_check --bundle FILE' elsewhere and run the gpu_check in it")
+        fail(f"building needs nvcc on the PATH{ADVICE}")
     launchers = []
     if shutil.which("ccache"):
         launchers = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("CXX", "CUDA")]
@@ -42,7 +45,8 @@ def build(jobs):
          "-DPENSTOCK_CUDA=ON", "-DPENSTOCK_MPI=OFF", "-DCMAKE_CUDA_ARCHITECTURES=90",
          "-DCMAKE_BUILD_RPATH=$ORIGIN/../lib",
          # As RPATH it holds for the libraries' own libraries too.
-         "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags", *launchers], stdout=subprocess.DEVNULL)
+         "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags", *launchers], ADVICE,
+        stdout=subprocess.DEVNULL)
     run(["cmake", "--build", BUILD, "-j", str(jobs), "--target", "gpu_programs"])
 
 
