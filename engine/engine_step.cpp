@@ -336,10 +336,14 @@ void Engine::State::run_stream(const schedule::Schedule& schedule) {
   // Whatever is thrown from here on leaves a step half done.
   const auto give_up = [this](std::string why) {
     failure = std::move(why);
-    rank->buffers.discard();
     if (!world.aborted()) {
       world.abort({.rank = world.rank(), .message = failure});
     }
+    try {
+      world.poll();  // tells all that watch it, so that nothing under way uses the buffers any more
+    } catch (const comm::CommError&) {
+    }
+    rank->buffers.discard();
   };
   try {
     rank->schedule = &schedule;
@@ -382,7 +386,9 @@ void Engine::State::share_results() {
     rank->comms.pipe().barrier().wait();
   }
   if (!run.eval.compute_loss) return;
-  if (rank->owns_last_stage()) run.losses.average(run.weights, run.total_weight, replicas);
+  if (rank->owns_last_stage()) {
+    run.losses.average(rank->context, run.weights, run.total_weight, replicas);
+  }
   if (!run.eval.broadcast_loss) return;
   const schedule::StageId last(rank->map.num_stages() - 1);
   run.losses.broadcast(rank->host, rank->comms.pipe(), rank->map.rank_of(last).value);

@@ -6,6 +6,7 @@
 
 #include "engine/hash.h"
 #include "tensor/error.h"
+#include "tensor/transfer.h"
 
 namespace penstock::engine {
 
@@ -103,22 +104,26 @@ void LossTable::record(int micro_batch, const model::LossResult& result) {
 
 void LossTable::put(const tensor::Tensor& value, bool extra, std::size_t index) {
   if (value.device() != tensor::kCpuDevice) {
-    unread_.push_back({value.detach(), extra, index});
+    unread_.push_back(value.detach());
+    places_.push_back({extra, index});
     return;
   }
   (extra ? extra_values_ : micro_)[index] = value.item();
 }
 
-void LossTable::read_all() {
-  for (const Unread& loss : unread_) {
-    (loss.extra ? extra_values_ : micro_)[loss.index] = loss.value.item();
+void LossTable::read_all(const tensor::Context& context) {
+  if (unread_.empty()) return;
+  const std::vector<double> values = tensor::read_scalars(context, unread_);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    (places_[i].extra ? extra_values_ : micro_)[places_[i].index] = values[i];
   }
   unread_.clear();
+  places_.clear();
 }
 
-void LossTable::average(std::span<const double> weights, double total_weight,
-                        comm::Communicator& replicas) {
-  read_all();
+void LossTable::average(const tensor::Context& context, std::span<const double> weights,
+                        double total_weight, comm::Communicator& replicas) {
+  read_all(context);
   double own_weight = 0.0;
   for (const double weight : weights) own_weight += weight;
   // The replicas' names are compared by a number that a double holds, summed over all of them; who

@@ -23,10 +23,11 @@ class LossTable {
   // name, or are not named as those of earlier micro batches.
   void record(int micro_batch, const model::LossResult& result);
 
-  // Where the last stage is: averages by the weights, in this replica and over `replicas`, whose
-  // weights sum to total_weight. Collective over them. Throws InvalidArgument when they have unlike
-  // extras.
-  void average(std::span<const double> weights, double total_weight, comm::Communicator& replicas);
+  // Where the last stage is, of losses of the context: averages by the weights, in this replica and
+  // over `replicas`, whose weights sum to total_weight. Collective over them. Throws
+  // InvalidArgument when they have unlike extras.
+  void average(const tensor::Context& context, std::span<const double> weights, double total_weight,
+               comm::Communicator& replicas);
   // Gives all ranks of a pipe what the one with the last stage has. Collective over the pipe.
   void broadcast(const tensor::Context& context, comm::Communicator& pipe, int root);
 
@@ -39,19 +40,19 @@ class LossTable {
 
  private:
   // Losses that a device may have still to compute, and where their values belong.
-  struct Unread {
-    tensor::Tensor value;
+  struct Place {
     bool extra = false;
     std::size_t index = 0;  // into micro_, or into extra_values_
   };
   void put(const tensor::Tensor& value, bool extra, std::size_t index);
-  void read_all();
+  void read_all(const tensor::Context& context);
   std::string joined_names() const;
   std::span<double> extra(std::size_t i) {
     return std::span(extra_values_).subspan(i * micro_.size(), micro_.size());
   }
 
-  std::vector<Unread> unread_;
+  std::vector<tensor::Tensor> unread_;
+  std::vector<Place> places_;  // of these
   double mean_ = 0.0, replica_mean_ = 0.0;
   std::vector<double> micro_;
   bool named_ = false;                // a micro batch was recorded, so the names are known

@@ -34,6 +34,25 @@ std::vector<double> read_doubles(const Tensor& x) {
   return values;
 }
 
+std::vector<double> read_scalars(const Context& context, std::span<const Tensor> scalars) {
+  constexpr std::size_t kPlace = sizeof(double);
+  const auto count = static_cast<std::int64_t>(scalars.size() * kPlace);
+  const Tensor packed = Tensor::empty(context, {count}, DType::kU8);
+  for (std::size_t i = 0; i < scalars.size(); ++i) {
+    if (scalars[i].numel() != 1) {
+      throw InvalidArgument("[read_scalars] expected one element, got " + scalars[i].to_string());
+    }
+    context.allocator->copy(packed.raw() + i * kPlace, scalars[i].raw(), scalars[i].nbytes());
+  }
+  const Tensor read = to_host(Context(make_cpu_allocator()), packed);
+  std::vector<double> values;
+  for (std::size_t i = 0; i < scalars.size(); ++i) {
+    const Tensor value(read.storage(), read.byte_offset() + i * kPlace, {}, scalars[i].dtype());
+    values.push_back(value.item());
+  }
+  return values;
+}
+
 void write_elements(const Tensor& to, const Tensor& from) {
   if (from.device() != kCpuDevice || from.shape() != to.shape() || from.dtype() != to.dtype()) {
     throw InvalidArgument("[write_elements] expected a tensor on cpu like " + to.to_string() +

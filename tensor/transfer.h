@@ -1,6 +1,7 @@
 // Moving whole tensors between the host and a device.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "tensor/context.h"
@@ -18,6 +19,10 @@ Tensor to_host(const Context& context, const Tensor& x);
 
 // The elements of a tensor of f64, of any device. Waits until the device has computed them.
 std::vector<double> read_doubles(const Tensor& x);
+
+// The single element of each tensor, whatever its dtype; all are of the context. Waits for a device
+// once.
+std::vector<double> read_scalars(const Context& context, std::span<const Tensor> scalars);
 
 // Overwrites the elements of a tensor, of any device, by those of a host tensor of its shape and
 // dtype.

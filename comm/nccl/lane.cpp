@@ -1,6 +1,7 @@
 #include "comm/nccl/lane.h"
 
 #include <cstdio>
+#include <thread>
 #include <utility>
 
 #include "comm/error.h"
@@ -43,6 +44,17 @@ Lane::Lane(World& world, int device, const Members& members)
 Lane::~Lane() {
   world_.unwatch(*this);
   world_aborted();
+  if (flights_.empty()) return;
+  // NCCL's kernels see that they are aborted, but not at once, and until then they use the tensors.
+  constexpr std::chrono::seconds kPatience{2};
+  const auto start = Clock::now();
+  while (!stream_->idle()) {
+    if (Clock::now() - start > kPatience) {  // what the device may still touch is given to nobody
+      new std::deque<Flight>(std::move(flights_));
+      return;
+    }
+    std::this_thread::yield();
+  }
 }
 
 void Lane::world_aborted() noexcept {

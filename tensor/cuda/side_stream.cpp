@@ -74,6 +74,10 @@ std::shared_ptr<Fence> SideStream::fence() const {
   return std::make_shared<EventFence>(device_, handle(*this));
 }
 
+bool SideStream::idle() const noexcept {
+  return cudaStreamQuery(handle(*this)) != cudaErrorNotReady;
+}
+
 void SideStream::wait_for(Fence& fence) {
   hold(handle(*this), fence);
 }

@@ -23,6 +23,8 @@ class SideStream {
   void* native() const { return stream_; }  // the cudaStream_t
   // What is queued now.
   std::shared_ptr<Fence> fence() const;
+  // Whether all of it is done. Never waits. True too when the device has failed.
+  bool idle() const noexcept;
   // Work queued from now on runs after what the fence, of any device of CUDA's, stands for.
   void wait_for(Fence& fence);
 

@@ -80,8 +80,9 @@ void run_one(const Product& p, std::int64_t batch) {
   std::vector<T> row_sums(epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD ? m : 0);
   for (std::uint64_t col = 0; col < n; ++col) {
     for (std::uint64_t row = 0; row < m; ++row) {
-      T value = 0;
-      for (std::uint64_t k = 0; k < depth; ++k) value += a[row * depth + k] * b[col * depth + k];
+      double total = 0;
+      for (std::uint64_t k = 0; k < depth; ++k) total += static_cast<double>(a[row * depth + k]) * static_cast<double>(b[col * depth + k]);
+      T value = static_cast<T>(total);
       value *= static_cast<T>(p.alpha);
       if (p.beta != 0) {
         value += static_cast<T>(p.beta) * static_cast<T>(p.c.load(batch, row, col));

@@ -8,7 +8,11 @@
 namespace penstock::testing {
 namespace {
 
+#ifdef PENSTOCK_INSTRUMENTED
+constexpr std::uint64_t kSeeds = 2;
+#else
 constexpr std::uint64_t kSeeds = 5;
+#endif
 
 class EmulatedTraining : public ::testing::TestWithParam<DeviceRun> {
  protected:
