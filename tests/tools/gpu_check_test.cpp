@@ -20,14 +20,15 @@ class GpuCheck : public ::testing::Test {
   GpuCheck() {
     fs::create_directories(folder_ / "bin");
     fs::create_directories(folder_ / "path");
-    for (const char* file :
-         {"README.md", "tools/demo.json", "tools/gpu_check", "tools/support/cudnn_attention.py"}) {
+    for (const char* file : {"README.md", "tools/demo.json", "tools/gpu_check"}) {
       fs::copy(fs::path(PENSTOCK_SOURCE_DIR) / file, folder_.path());
     }
+    fs::copy(fs::path(PENSTOCK_SOURCE_DIR) / "tools/support", folder_ / "support");
     for (const char* name :
          {"bin/tensor_cuda_parity_test_gpu", "bin/tensor_cuda_parity_test_gpu_plain",
-          "bin/engine_device_parity_test_gpu", "bin/penstock-train", "bin/penstock-bench",
-          "path/nvidia-smi", "path/ldd", "path/python3"}) {
+          "bin/engine_device_parity_test_gpu", "bin/engine_device_parity_test_gpu_plain",
+          "bin/penstock-train", "bin/penstock-bench", "path/nvidia-smi", "path/ldd",
+          "path/python3"}) {
       make_program(name);
     }
   }
@@ -70,7 +71,7 @@ TEST_F(GpuCheck, TellsWhatPassedAndWhatOneDeviceCannotShow) {
   const auto lines = run("", 2);
   expect_row(lines, "device", "passed", "1 x NVIDIA H200, 580.1, 143771 MiB");
   expect_row(lines, "operations against double precision", "passed", "5 of 5 tests");
-  expect_row(lines, "racecheck", "passed", "4 of 4 tests");
+  expect_row(lines, "racecheck of operations", "passed", "4 of 4 tests");
   expect_row(lines, "training against the CPU", "passed", "4 of 4 tests");
   expect_row(lines, "two stages over NCCL", "could not run", "one device, not two");
   expect_row(lines, "penstock-train in two stages", "passed",
@@ -79,15 +80,15 @@ TEST_F(GpuCheck, TellsWhatPassedAndWhatOneDeviceCannotShow) {
   expect_row(lines, "attention beside cuDNN's", "passed",
              "cuDNN: 500 TFLOP/s forward, 400 backward; ours: 300, 200");
   expect_row(lines, "speed of GPT-2 1.5B", "passed", "1234 tokens/s, 41.5 % of 989 TFLOP/s");
-  EXPECT_TRUE(lines.at("").starts_with("13 passed, 0 failed, 1 could not run")) << lines.at("");
+  EXPECT_TRUE(lines.at("").starts_with("14 passed, 0 failed, 1 could not run")) << lines.at("");
 }
 
 TEST_F(GpuCheck, WithoutADeviceNothingRuns) {
   const auto lines = run("no-device", 2);
   expect_row(lines, "device", "could not run", "nvidia-smi sees no device");
-  expect_row(lines, "memcheck", "could not run", "no device");
+  expect_row(lines, "memcheck of operations", "could not run", "no device");
   expect_row(lines, "speed of GPT-2 124M", "could not run", "no device");
-  EXPECT_TRUE(lines.at("").starts_with("1 passed, 0 failed, 13 could not run")) << lines.at("");
+  EXPECT_TRUE(lines.at("").starts_with("1 passed, 0 failed, 14 could not run")) << lines.at("");
 }
 
 TEST_F(GpuCheck, ADeviceThatCudaDoesNotSeeIsNone) {
@@ -109,8 +110,9 @@ TEST_F(GpuCheck, NamesWhatTheMachineLacks) {
 
 TEST_F(GpuCheck, WithoutASanitizerTheRestRuns) {
   const auto lines = run("", 2);
-  if (lines.at("initcheck").find("passed") != std::string::npos) GTEST_SKIP();  // there is one
-  expect_row(lines, "initcheck", "could not run",
+  if (lines.at("initcheck of operations").find("passed") != std::string::npos)
+    GTEST_SKIP();  // there is one
+  expect_row(lines, "initcheck of operations", "could not run",
              "there is no compute-sanitizer on the PATH or beside CUDA");
   expect_row(lines, "speed of kernels", "passed", "device copy: 4100 GB/s");
 }
@@ -125,7 +127,8 @@ TEST_F(GpuCheck, CountsFailures) {
   const auto lines = run("wrong race drift", 1);
   expect_row(lines, "operations against double precision", "FAILED",
              "2 of 5 tests passed, first Small/Op.Case/gelu");
-  expect_row(lines, "racecheck", "FAILED", "3 found by racecheck; 4 of 4 tests passed, status 9");
+  expect_row(lines, "racecheck of operations", "FAILED",
+             "3 found by racecheck; 4 of 4 tests passed, status 9");
   expect_row(lines, "penstock-train in two stages", "FAILED",
              "10 losses, at most 2.0e-02 off the CPU's");
   expect_row(run("crash", 1), "operations against double precision", "FAILED",

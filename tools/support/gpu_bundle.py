@@ -20,7 +20,7 @@ CUDA = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|nccl|nvidia-ml)\.so.*$")
 
 
 ADVICE = ("; a machine without it, or without the packages of docs/dependencies.md, can unpack a "
-          "bundle that 'tools/gpu_check --bundle FILE' makes elsewhere, and run the gpu_check in it")
+          "bundle that 'tools/gpu_check --bundle FILE' makes elsewhere, and run what is in it")
 
 
 def fail(message):
@@ -62,7 +62,7 @@ def libraries_of(program):
 def stage():
     """Makes STAGE anew from what was built."""
     shutil.rmtree(STAGE, ignore_errors=True)
-    for folder in ("bin", "lib"):
+    for folder in ("bin", "lib", "support"):
         (STAGE / folder).mkdir(parents=True)
     libraries = {}
     for line in (BUILD / "gpu_programs.txt").read_text().split():
@@ -75,9 +75,10 @@ def stage():
         if path is None:
             fail(f"the programs need {name}, which the loader does not find here")
         run(["strip", "--strip-unneeded", "-o", STAGE / "lib" / name, path.resolve()])
-    for file in ("LICENSE", "README.md", "tools/demo.json", "tools/gpu_check",
-                 "tools/support/cudnn_attention.py"):
+    for file in ("LICENSE", "README.md", "tools/demo.json", "tools/gpu_check"):
         shutil.copy(ROOT / file, STAGE)
+    for file in ("cudnn_attention.py", "gpu_steps.py"):
+        shutil.copy(ROOT / "tools" / "support" / file, STAGE / "support")
     for file in run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).splitlines():
         if not file.startswith("tests/golden/"):  # for reading what a failed test names
             target = STAGE / "sources" / file
