@@ -1,6 +1,5 @@
 // Handlers of the compute lane: forward, the three forms of backward, the optimizer step.
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "engine/handlers.h"
@@ -47,13 +46,19 @@ PipeBuffer& buffer_with_inputs(RankState& state, const Instruction& instruction)
   return buffer;
 }
 
-// What the gradient of a micro batch's loss starts with, on the last stage; none elsewhere.
-std::optional<double> loss_scale(const RankState& state, const Instruction& instruction) {
-  if (!state.schedule->is_last_stage(instruction.chunk)) return std::nullopt;
+// The gradient of a micro batch's loss, on the last stage; undefined elsewhere.
+tensor::Tensor loss_grad(RankState& state, const Instruction& instruction,
+                         const PipeBuffer& buffer) {
+  if (!state.schedule->is_last_stage(instruction.chunk)) return {};
   const Batch& batch = state.batch;
   const double weight = batch.weights[static_cast<std::size_t>(instruction.micro_batch.value)];
-  if (batch.total_weight <= 0.0) return 0.0;
-  return state.updater->loss_scale() * weight / batch.total_weight;
+  const double scale =
+      batch.total_weight <= 0.0 ? 0.0 : state.updater->loss_scale() * weight / batch.total_weight;
+  return loss_gradient(state.context, buffer, scale);
+}
+
+PassGraphs::Place place_of(const Instruction& instruction) {
+  return {instruction.chunk, instruction.buffer};
 }
 
 // Runs a pass, and notes its workspace where that is measured.
@@ -69,8 +74,14 @@ PipeBuffer& backward(RankState& state, const Instruction& instruction, TapePass 
   PipeBuffer& buffer =
       state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
   run_pass(state, [&] {
-    run_backward(state.context, buffer, loss_scale(state, instruction), pass,
-                 state.pieces_of(instruction.chunk));
+    tensor::Tensor gradient = loss_grad(state, instruction, buffer);
+    if (state.graphs != nullptr) {
+      state.graphs->backward(place_of(instruction), state.stage(instruction.chunk), state.context,
+                             buffer, std::move(gradient), pass);
+    } else {
+      run_backward(state.context, buffer, std::move(gradient), pass,
+                   state.pieces_of(instruction.chunk));
+    }
   });
   if (buffer.input_grads.empty()) return buffer;
   PipeBuffer* before = buffer_before(state, instruction);
@@ -93,8 +104,12 @@ void handle<Opcode::kForwardPass>(RankState& state, const Instruction& instructi
   }
   model::LossResult result;
   run_pass(state, [&] {
-    result = run_forward(state.stage(instruction.chunk), state.context, buffer,
-                         last ? &end : nullptr, state.pieces_of(instruction.chunk));
+    model::Stage& stage = state.stage(instruction.chunk);
+    const ModelEnd* at_end = last ? &end : nullptr;
+    result =
+        state.graphs != nullptr
+            ? state.graphs->forward(place_of(instruction), stage, state.context, buffer, at_end)
+            : run_forward(stage, state.context, buffer, at_end, state.pieces_of(instruction.chunk));
   });
   if (last && end.compute_loss) batch.losses.record(instruction.micro_batch.value, result);
 }
@@ -116,7 +131,11 @@ void handle<Opcode::kBackwardWeight>(RankState& state, const Instruction& instru
   PipeBuffer& buffer =
       state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
   state.gradients->begin_weights(state.context, instruction.chunk);
-  run_pass(state, [&] { buffer.tape.backward_weight(state.context); });
+  run_pass(state, [&] {
+    if (state.graphs == nullptr) return buffer.tape.backward_weight(state.context);
+    state.graphs->backward_weight(place_of(instruction), state.stage(instruction.chunk),
+                                  state.context, buffer);
+  });
   buffer.tape.reset();
   state.gradients->end_weights(state.context, instruction.chunk);
 }

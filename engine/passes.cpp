@@ -83,12 +83,6 @@ void keep_outputs(model::Context& context, PipeBuffer& buffer, std::vector<Tenso
   }
 }
 
-bool seed_loss(model::Context& context, PipeBuffer& buffer, double scale) {
-  Tensor gradient = Tensor::empty(context, buffer.loss.shape(), buffer.loss.dtype());
-  tensor::fill(context, gradient, scale);
-  return buffer.tape.seed(buffer.loss, std::move(gradient));
-}
-
 // Gives the tape the gradients of the outputs. False when none of them needs one.
 bool seed_outputs(model::Context& context, PipeBuffer& buffer, bool pieces) {
   bool any = false;
@@ -146,10 +140,16 @@ model::LossResult run_forward(model::Stage& stage, model::Context& context, Pipe
   return result;
 }
 
-void run_backward(model::Context& context, PipeBuffer& buffer, std::optional<double> loss_scale,
-                  TapePass pass, const EdgePieces& pieces) {
-  const bool seeded = loss_scale ? seed_loss(context, buffer, *loss_scale)
-                                 : seed_outputs(context, buffer, pieces.output_grads);
+Tensor loss_gradient(model::Context& context, const PipeBuffer& buffer, double scale) {
+  Tensor gradient = Tensor::empty(context, buffer.loss.shape(), buffer.loss.dtype());
+  tensor::fill(context, gradient, scale);
+  return gradient;
+}
+
+void run_backward(model::Context& context, PipeBuffer& buffer, Tensor loss_grad, TapePass pass,
+                  const EdgePieces& pieces) {
+  const bool seeded = loss_grad.defined() ? buffer.tape.seed(buffer.loss, std::move(loss_grad))
+                                          : seed_outputs(context, buffer, pieces.output_grads);
   if (seeded) (buffer.tape.*pass)(context);
   collect_input_grads(context, buffer, pieces.input_grads);
   buffer.inputs.clear();

@@ -2,7 +2,6 @@
 // device, so that both hold the same memory at the same points.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "engine/edge_pieces.h"
@@ -32,10 +31,13 @@ model::LossResult run_forward(model::Stage& stage, model::Context& context, Pipe
 // The tape's part of a backward pass: Tape::backward or Tape::backward_input.
 using TapePass = void (tensor::Tape::*)(tensor::Context&);
 
+// Of the loss whose shell the buffer has: what a backward pass begins with on the last stage.
+tensor::Tensor loss_gradient(model::Context& context, const PipeBuffer& buffer, double scale);
+
 // Runs it from the gradients of the buffer's outputs, or on the last stage from that of the loss,
-// loss_scale. Leaves the gradients of exactly those inputs that are marked in input_grads. Nothing
-// runs when no output needs a gradient: then nothing upstream is trained.
-void run_backward(model::Context& context, PipeBuffer& buffer, std::optional<double> loss_scale,
+// which is undefined elsewhere. Leaves the gradients of exactly those inputs that are marked in
+// input_grads. Nothing runs when no output needs a gradient: then nothing upstream is trained.
+void run_backward(model::Context& context, PipeBuffer& buffer, tensor::Tensor loss_grad,
                   TapePass pass, const EdgePieces& pieces = {});
 
 }  // namespace penstock::engine

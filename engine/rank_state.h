@@ -18,6 +18,7 @@
 #include "engine/eval.h"
 #include "engine/gradients.h"
 #include "engine/loss_table.h"
+#include "engine/pass_graphs.h"
 #include "engine/pipe_buffers.h"
 #include "engine/update.h"
 #include "model/context.h"
@@ -107,6 +108,7 @@ struct RankState {
   // The most that a pass allocated for itself (note_workspace); none: it is not measured.
   std::optional<std::int64_t> workspace;
   Batch batch;
+  std::unique_ptr<PassGraphs> graphs;  // null: every pass runs as ever
   std::unique_ptr<GradientReducer> gradients;
   std::unique_ptr<Updater> updater;      // null: this engine only evaluates
   std::vector<std::int64_t> sample_ids;  // scratch: of the micro batch that runs

@@ -157,9 +157,11 @@ class Profiler {
   }
 
   void backward(std::int64_t& workspace, TapePass pass) {
-    const std::optional<double> scale = feed_.end ? std::optional<double>(1.0) : std::nullopt;
-    note_workspace(context_, workspace,
-                   [&] { run_backward(context_, *buffer_, scale, pass, feed_.pieces); });
+    note_workspace(context_, workspace, [&] {
+      run_backward(context_, *buffer_,
+                   feed_.end ? loss_gradient(context_, *buffer_, 1.0) : Tensor(), pass,
+                   feed_.pieces);
+    });
   }
 
   std::vector<int> input_grad_items() {

@@ -27,6 +27,9 @@ class Loss {
   // Whether forward() can do with logits of which each rank of a model group has some classes, as
   // context.classes says where it is set. Otherwise the outputs are whole.
   virtual bool accepts_split_classes() const { return false; }
+  // Whether forward() does the same with every micro batch of the same shapes, as
+  // LayerSpec::replayable says of a layer.
+  virtual bool replayable() const { return false; }
   // This micro batch's share in the mean over micro batches and replicas: sum(w·loss)/sum(w). By
   // default the rows of the first label.
   virtual double weight(std::span<const tensor::Tensor> labels) const;

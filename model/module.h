@@ -46,20 +46,39 @@ struct LayerSpec {
   std::vector<std::string> named_inputs = {};
   SequenceRole sequence = SequenceRole::kNone;
   Recompute recompute = Recompute::kByInterval;
+  // Whether the layer does the same with every micro batch of the same shapes: what it computes
+  // depends on its inputs, its weights and its constructor alone, and on nothing else that the host
+  // knows, such as Context::micro_batch or a count of its own. Of operations that draw random
+  // numbers it may make use. Only then a device may replay it (docs/devices.md).
+  bool replayable = false;
 };
+
+// A class of layers says that it is replayable by a member: static constexpr bool kReplayable.
+template <class L>
+constexpr bool is_replayable() {
+  if constexpr (requires { L::kReplayable; }) {
+    return L::kReplayable;
+  } else {
+    return false;
+  }
+}
 
 // layer<Linear>("Linear", 16, 16)
 template <class L, class... Args>
 LayerSpec layer(std::string type, Args... args) {
-  return {std::move(type), [args...] { return std::make_unique<L>(args...); }, {}, {}};
+  LayerSpec spec{std::move(type), [args...] { return std::make_unique<L>(args...); }, {}, {}};
+  spec.replayable = is_replayable<L>();
+  return spec;
 }
 
 // tied_layer<Embedding>("wte", "Embedding", nullptr, vocabulary, width). Each use of a key must
-// build the same parameters; the first use in global layer order owns them.
+// build the same parameters; the first use in global layer order owns them. Whether a forward that
+// is given is replayable, its owner says.
 template <class L, class... Args>
 LayerSpec tied_layer(std::string key, std::string type, TiedForward forward, Args... args) {
   LayerSpec spec = layer<L>(std::move(type), args...);
   spec.tie_key = std::move(key);
+  spec.replayable = spec.replayable && !forward;
   spec.forward = std::move(forward);
   return spec;
 }

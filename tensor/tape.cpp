@@ -119,8 +119,8 @@ void Recorder::both_grads(const GradFn& function) {
 // birth: a tensor that the other one knew is not mistaken for one of its own.
 Tape::Tape()
     : generation_(
-          static_cast<std::uint32_t>(std::chrono::steady_clock::now().time_since_epoch().count())) {
-}
+          static_cast<std::uint32_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
+      last_generation_(generation_) {}
 
 void Tape::make_known(Tensor& tensor, GradSlot* slot) {
   tensor.tape_ = this;
@@ -300,7 +300,27 @@ void Tape::reset() {
   segments_.clear();
   deferred_.clear();
   more_seeds_.clear();
-  ++generation_;
+  generation_ = ++last_generation_;
+}
+
+void Tape::copy_from(const Tape& other) {
+  nodes_ = other.nodes_;
+  edges_ = other.edges_;
+  values_ = other.values_;
+  saved_ = other.saved_;
+  inputs_ = other.inputs_;
+  deferred_ = other.deferred_;
+  more_seeds_ = other.more_seeds_;
+  segments_.clear();
+  for (const Segment& segment : other.segments_) {
+    std::unique_ptr<Tape> tape;
+    if (segment.tape != nullptr) {
+      tape = std::make_unique<Tape>();
+      tape->copy_from(*segment.tape);
+    }
+    segments_.push_back({segment.forward, segment.inputs, segment.outputs, std::move(tape)});
+  }
+  generation_ = other.generation_;
 }
 
 void Tape::throw_gradient(const char* who, const Value& value, const Tensor& got) const {

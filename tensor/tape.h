@@ -141,6 +141,9 @@ class Tape {
 
   // Forgets everything; keeps the capacity of its lists, so steady state allocates nothing here.
   void reset();
+  // Remembers what the other tape does, sharing its tensors. A tape that gets back what was copied
+  // from it knows the tensors again that it knew then; to any other, they are strangers.
+  void copy_from(const Tape& other);
   std::size_t num_nodes() const { return nodes_.size(); }
   // Calls visit(tensor, is_gradient) for each tensor that the tape holds: those that operations
   // saved, weights among them, inputs of what is to run again, and gradients on their way. The same
@@ -208,7 +211,8 @@ class Tape {
   std::vector<Deferred> deferred_;
   std::vector<std::pair<std::int32_t, Tensor>> more_seeds_;  // of values that have one already
   std::size_t next_deferred_ = 0;
-  std::uint32_t generation_;  // tells this life of the tape from earlier ones
+  std::uint32_t generation_;       // tells this life of the tape from earlier ones
+  std::uint32_t last_generation_;  // of all its lives
   Pass pass_ = Pass::kBoth;
   bool marks_only_ = false;  // finds out what needs a gradient, and remembers nothing else
 };

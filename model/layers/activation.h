@@ -10,6 +10,8 @@ namespace penstock::model {
 template <Tensor (*Function)(tensor::Context&, const Tensor&)>
 class Elementwise final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override {
     expect_inputs("activation", inputs, 1);
     return {Function(context, inputs[0])};

@@ -17,6 +17,8 @@ Tensor dropout(Context& context, const Tensor& x, double rate);
 
 class Dropout final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit Dropout(double rate) : rate_(rate) { check_dropout(rate); }
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override {

@@ -11,6 +11,8 @@ namespace penstock::model {
 // The ranks of a model group share out the rows.
 class Embedding final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   Embedding(std::int64_t vocabulary, std::int64_t width,
             InitRule init = InitRule::normal(0.0, 1.0));
 
@@ -31,6 +33,8 @@ std::vector<Tensor> embedding_logits(Layer& embedding, Context& context,
 // sequences of up to `context` tokens; then dropout.
 class PositionEmbedding final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   PositionEmbedding(std::int64_t context, std::int64_t width, double dropout = 0.0,
                     InitRule init = InitRule::normal(0.0, 0.02));
 

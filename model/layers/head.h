@@ -17,6 +17,8 @@ Tensor class_logits(Context& context, const Tensor& x, const Tensor& table, std:
 // Parameter: weight [classes, width].
 class Head final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   // The weight starts as Linear's by default.
   Head(std::int64_t width, std::int64_t classes, std::optional<InitRule> init = std::nullopt);
 

@@ -24,6 +24,8 @@ struct Conv2dLayerOptions {
 // Parameters: weight [out, in, kernel height, kernel width]; bias [out].
 class Conv2d final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   Conv2d(std::int64_t in, std::int64_t out, tensor::Size2d kernel,
          const Conv2dLayerOptions& options = {});
 
@@ -38,6 +40,8 @@ class Conv2d final : public Layer {
 // The largest element of each window; see tensor::max_pool2d.
 class MaxPool2d final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit MaxPool2d(const tensor::MaxPool2dOptions& options);
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;
@@ -49,6 +53,8 @@ class MaxPool2d final : public Layer {
 // x [rows, …] to [rows, elements of a row].
 class Flatten final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;
 };
 

@@ -25,6 +25,8 @@ InitRule linear_default_init(std::int64_t in);
 // x [..., in] to [..., out]. Parameters: weight [out, in], or [in, out] by the layout; bias [out].
 class Linear final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   Linear(std::int64_t in, std::int64_t out, const LinearOptions& options = {});
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;

@@ -28,6 +28,8 @@ struct LlamaOptions {
 // of the model group divides heads, and kv_heads or is a multiple of it.
 class LlamaAttention final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit LlamaAttention(const LlamaOptions& options);
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;
@@ -45,6 +47,8 @@ class LlamaAttention final : public Layer {
 // down(silu(gate(x)) · up(x)). x [..., width]. Children: gate_proj, up_proj, down_proj.
 class SwiGluMlp final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit SwiGluMlp(const LlamaOptions& options);
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;
@@ -60,6 +64,8 @@ class SwiGluMlp final : public Layer {
 // post_attention_layernorm, mlp.
 class LlamaBlock final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit LlamaBlock(const LlamaOptions& options);
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;

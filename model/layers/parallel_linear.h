@@ -27,6 +27,8 @@ struct ColumnLinearOptions {
 // As Linear, with the outputs shared out. Parameters weight and bias, whole as Linear's.
 class ColumnLinear final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   ColumnLinear(std::int64_t in, std::int64_t out, const ColumnLinearOptions& options = {});
 
   // Whole to whole. With blocks, the ranks' outputs do not lie in the order of the whole ones, and
@@ -48,6 +50,8 @@ class ColumnLinear final : public Layer {
 // As Linear, with the inputs shared out; the ranks' products are summed. The bias is whole.
 class RowLinear final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   RowLinear(std::int64_t in, std::int64_t out, const LinearOptions& options = {});
 
   // Whole to whole.

@@ -10,6 +10,8 @@ namespace penstock::model {
 // x [..., width]. Parameter: weight [width], which starts as ones.
 class RmsNorm final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit RmsNorm(std::int64_t width, double epsilon = 1e-6);
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;

@@ -24,6 +24,8 @@ struct TransformerOptions {
 // width to queries, keys and values side by side; c_proj.
 class CausalSelfAttention final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit CausalSelfAttention(const TransformerOptions& options);
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;
@@ -40,6 +42,8 @@ class CausalSelfAttention final : public Layer {
 // Children: c_fc, c_proj.
 class Mlp final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit Mlp(const TransformerOptions& options);
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;
@@ -54,6 +58,8 @@ class Mlp final : public Layer {
 // x + attention(norm(x)), then x + mlp(norm(x)). Children: ln_1, attn, ln_2, mlp.
 class TransformerBlock final : public Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit TransformerBlock(const TransformerOptions& options);
 
   std::vector<Tensor> forward(Context& context, std::span<const Tensor> inputs) override;

@@ -26,6 +26,7 @@ class CrossEntropyLoss final : public Loss {
   LossResult forward(Context& context, std::span<const tensor::Tensor> outputs,
                      std::span<const tensor::Tensor> labels) const override;
   bool accepts_split_classes() const override { return true; }
+  bool replayable() const override { return true; }
   double weight(std::span<const tensor::Tensor> labels) const override;
 
  private:

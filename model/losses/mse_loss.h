@@ -11,6 +11,7 @@ class MseLoss final : public Loss {
  public:
   LossResult forward(Context& context, std::span<const tensor::Tensor> outputs,
                      std::span<const tensor::Tensor> labels) const override;
+  bool replayable() const override { return true; }
 };
 
 }  // namespace penstock::model

@@ -22,8 +22,10 @@ LayerSpec token_embedding(const Gpt2Config& config, const InitRule& init) {
 
 LayerSpec head(const Gpt2Config& config, const InitRule& init) {
   if (config.tied) {
-    return tied_layer<Embedding>("wte", "Head", embedding_logits, config.vocabulary, config.width,
-                                 init);
+    LayerSpec tied = tied_layer<Embedding>("wte", "Head", embedding_logits, config.vocabulary,
+                                           config.width, init);
+    tied.replayable = true;
+    return tied;
   }
   return layer<Head>("Head", config.width, config.vocabulary, init);
 }

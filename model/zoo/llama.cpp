@@ -19,8 +19,10 @@ LayerSpec token_embedding(const LlamaConfig& config, const InitRule& init) {
 
 LayerSpec head(const LlamaConfig& config, const InitRule& init) {
   if (!config.tied) return layer<Head>("Head", config.width, config.vocabulary, init);
-  return tied_layer<Embedding>(kTable, "Head", embedding_logits, config.vocabulary, config.width,
-                               init);
+  LayerSpec tied = tied_layer<Embedding>(kTable, "Head", embedding_logits, config.vocabulary,
+                                         config.width, init);
+  tied.replayable = true;
+  return tied;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "tensor/cuda/check.h"
@@ -67,7 +68,7 @@ class CudaAllocator final : public Allocator {
     queue_->make_current();
     void* block = take(bytes);
     if (block == nullptr) {  // what queued work still holds, and what the pool keeps, may do
-      queue_->wait();
+      if (!queue_->capture().capturing()) queue_->wait();
       check(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
       block = take(bytes);
     }
@@ -78,6 +79,10 @@ class CudaAllocator final : public Allocator {
 
   // Errors are those of a device that has failed, which the rank's next call tells.
   void release(void* data, std::size_t bytes) noexcept override {
+    Capture& capture = queue_->capture();
+    const std::lock_guard lock(capture.mutex());
+    if (capture.memory().give_back(data)) return;
+    if (capture.capturing()) return capture.released().push_back(data);
     if (cudaSetDevice(queue_->device()) != cudaSuccess) return;
     if constexpr (kPoisons) cudaMemsetAsync(data, kPoison, bytes, queue_->stream());
     cudaFreeAsync(data, queue_->stream());
@@ -93,6 +98,7 @@ class CudaAllocator final : public Allocator {
   }
 
   void upload(void* to, std::span<const std::byte> from) override {
+    queue_->capture().cannot_repeat("copies from the host");
     queue_->make_current();
     auto* target = static_cast<std::byte*>(to);
     for (std::size_t i = 0; i < from.size(); i += Staging::kPiece) {
@@ -105,6 +111,7 @@ class CudaAllocator final : public Allocator {
   }
 
   void download(std::span<std::byte> to, const void* from) override {
+    queue_->capture().cannot_repeat("copies to the host");
     // First, because a copy to memory that is not pinned makes its caller wait inside of the
     // driver.
     queue_->wait();
@@ -113,6 +120,7 @@ class CudaAllocator final : public Allocator {
   }
 
   void start_download(std::span<std::byte> to, const void* from) override {
+    queue_->capture().cannot_repeat("copies to the host");
     queue_->make_current();
     if (to.empty()) return;
     if (is_pinned(to.data())) return move(to.data(), from, to.size(), cudaMemcpyDeviceToHost);
@@ -128,10 +136,18 @@ class CudaAllocator final : public Allocator {
     }
   }
 
-  std::shared_ptr<Fence> fence() override { return std::make_shared<QueueFence>(queue_); }
-  void wait_for(Fence& fence) override { hold(queue_->stream(), fence); }
+  std::shared_ptr<Fence> fence() override {
+    const std::lock_guard lock(queue_->capture().mutex());
+    if (queue_->capture().capturing()) queue_->capture().cannot_repeat("is to be waited for");
+    return std::make_shared<QueueFence>(queue_);
+  }
+  void wait_for(Fence& fence) override {
+    const std::lock_guard lock(queue_->capture().mutex());
+    if (queue_->capture().capturing()) queue_->capture().cannot_repeat("waits for other work");
+    hold(queue_->stream(), fence);
+  }
 
-  Queue& queue() const { return *queue_; }
+  const std::shared_ptr<Queue>& queue() const { return queue_; }
 
   DeviceMemory memory() const {
     const auto bytes = [this](cudaMemPoolAttr attribute) {
@@ -148,6 +164,10 @@ class CudaAllocator final : public Allocator {
  private:
   // Null when there is no room.
   void* take(std::size_t bytes) {
+    if (queue_->capture().takes_graph_memory()) {
+      const std::lock_guard lock(queue_->capture().mutex());
+      return queue_->capture().memory().take(bytes);
+    }
     void* block = nullptr;
     const cudaError_t status =
         cudaMallocAsync(&block, std::max<std::size_t>(bytes, 1), queue_->stream());
@@ -218,8 +238,15 @@ DeviceMemory device_memory(const Allocator& allocator) {
   return cuda_allocator("device_memory", allocator).memory();
 }
 
+std::shared_ptr<Queue> shared_queue(const Allocator& memory) {
+  const auto* own = dynamic_cast<const CudaAllocator*>(&memory);
+  if (own != nullptr) return own->queue();
+  throw InvalidArgument("[cuda] expected the memory of a CUDA device, got that of " +
+                        memory.device().to_string());
+}
+
 Queue& queue_of(const Context& context) {
-  Queue& queue = static_cast<CudaAllocator&>(*context.allocator).queue();
+  Queue& queue = *static_cast<CudaAllocator&>(*context.allocator).queue();
   queue.make_current();
   return queue;
 }

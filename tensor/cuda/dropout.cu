@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(kThreads)
 void dropout(const Context& context, const Tensor& x, double p, const RandomKey& random,
              const Tensor& ids, std::int64_t first, const Tensor& out) {
   if (x.numel() == 0) return;
-  const Queue& queue = queue_of(context);
+  Queue& queue = queue_of(context);
+  queue.capture().cannot_repeat("draws random numbers, which the number of the step chooses");
   const std::int64_t row = x.numel() / ids.numel();
   const Mask mask = {
       .key = philox_key(random),

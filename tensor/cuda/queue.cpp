@@ -45,6 +45,7 @@ void Queue::make_current() const {
 }
 
 void Queue::wait() {
+  capture_.cannot_repeat("waits for the device");
   make_current();
   const EventFence here(device(), stream());
   wait_for(here.event());

@@ -11,6 +11,7 @@
 
 #include "tensor/context.h"
 #include "tensor/cuda/blas.h"
+#include "tensor/cuda/capture.h"
 #include "tensor/cuda/cuda.h"
 #include "tensor/cuda/fault.h"
 #include "tensor/cuda/handle.h"
@@ -27,6 +28,7 @@ class Queue {
   int device() const { return options_.device; }
   cudaStream_t stream() const { return stream_.get(); }
   Blas& blas() { return *blas_; }
+  Capture& capture() { return capture_; }
   // Number of multiprocessors: how many blocks a kernel with a persistent grid starts.
   int processors() const { return processors_; }
 
@@ -54,6 +56,7 @@ class Queue {
   Progress* progress_ = nullptr;
   std::atomic<std::int64_t> host_waits_{0};
   int processors_ = 1;
+  Capture capture_;
   Stream stream_;
   std::unique_ptr<Blas> blas_;
   std::mutex mutex_;  // of who throws a fault
@@ -62,5 +65,7 @@ class Queue {
 
 // The queue behind a context whose device is CUDA's; makes its device the calling thread's.
 Queue& queue_of(const Context& context);
+// That of make_cuda_allocator's memory. Throws InvalidArgument for other memory.
+std::shared_ptr<Queue> shared_queue(const Allocator& memory);
 
 }  // namespace penstock::tensor::cuda

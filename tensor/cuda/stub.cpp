@@ -10,6 +10,7 @@
 #include "tensor/cuda/embedding.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/gelu.h"
+#include "tensor/cuda/graph.h"
 #include "tensor/cuda/matmul.h"
 #include "tensor/cuda/norm.h"
 #include "tensor/cuda/optim.h"
@@ -54,6 +55,29 @@ std::int64_t host_waits(const Allocator&) {
   throw_absent();
 }
 DeviceMemory device_memory(const Allocator&) {
+  throw_absent();
+}
+Graph::Graph(std::shared_ptr<Queue>, void*) {
+  throw_absent();
+}
+Graph::~Graph() = default;
+void Graph::launch() {
+  throw_absent();
+}
+std::unique_ptr<Graph> capture(Allocator&, const std::function<void()>&) {
+  throw_absent();
+}
+std::string run_watched(Allocator&, const std::function<void()>&) {
+  throw_absent();
+}
+ForGraphs::ForGraphs(Allocator&) {
+  throw_absent();
+}
+ForGraphs::~ForGraphs() = default;
+bool is_graph_memory(const Allocator&, const void*) {
+  throw_absent();
+}
+std::int64_t graph_bytes(const Allocator&) {
   throw_absent();
 }
 

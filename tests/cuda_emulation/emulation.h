@@ -31,6 +31,7 @@ struct Counters {
   std::int64_t allocations = 0;
   std::int64_t operations = 0;  // of all kinds that have run
   std::int64_t products = 0;    // of cuBLASLt, batches counted as one
+  std::int64_t graph_captures = 0;
   std::int64_t graph_launches = 0;
   std::map<std::string, std::int64_t> ranges;      // of NVTX, by name
   std::map<std::string, std::int64_t> nccl_calls;  // by name, such as "ncclSend"

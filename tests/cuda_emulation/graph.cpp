@@ -41,6 +41,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     const std::unique_ptr<Graph> captured = std::move(stream->capture);
     if (stream->capture_broken) return cudaErrorStreamCaptureInvalidated;
     *graph = new Graph(*captured);
+    ++machine.counters().graph_captures;
     ++machine.objects()[kGraph];
     return cudaSuccess;
   });

@@ -10,6 +10,7 @@
 #include "tensor/ops/activation.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/elementwise.h"
+#include "tensor/ops/fill.h"
 #include "tensor/tape.h"
 #include "tests/support/errors.h"
 #include "tests/support/tensors.h"
@@ -186,6 +187,54 @@ TEST(Recompute, RefusesAWeightAsInput) {
   const auto text =
       message<InvalidArgument>([&] { chain.tape.recompute(chain.context, inputs, run); });
   EXPECT_NE(text.find("weights are used inside"), std::string::npos) << text;
+}
+
+// Of either kind of chain, after its forward and between the two parts of its backward.
+TEST(TapeCopies, GiveTheSameBitsAgain) {
+  Chain plain(false);
+  const Bits wanted = run(plain, true, Form::kFull);
+  for (const bool recomputed : {false, true}) {
+    Chain chain(recomputed);
+    const Tensor output = chain.forward(true);
+    Tape kept, between;
+    kept.copy_from(chain.tape);
+    for (const Form form : {Form::kFull, Form::kSplit, Form::kFull}) {
+      chain.tape.reset();
+      EXPECT_FALSE(chain.tape.needs_grad(output));
+      chain.tape.copy_from(kept);
+      chain.slot.empty = true;
+      chain.backward(output, form);
+      EXPECT_EQ(values<double>(chain.tape.take_input_grad(0)), wanted.input_grad);
+      EXPECT_EQ(values<double>(chain.slot.grad), wanted.weight_grad);
+    }
+    chain.tape.copy_from(kept);
+    EXPECT_TRUE(chain.tape.seed(output, uniform(chain.context, {4, 8}, DType::kF64, -1, 1, 7)));
+    chain.tape.backward_input(chain.context);
+    between.copy_from(chain.tape);
+    for (int i = 0; i < 2; ++i) {
+      chain.tape.reset();
+      chain.tape.copy_from(between);
+      chain.slot.empty = true;
+      tensor::fill(chain.context, chain.slot.grad, 0.0);
+      chain.tape.backward_weight(chain.context);
+      EXPECT_EQ(values<double>(chain.slot.grad), wanted.weight_grad);
+    }
+  }
+}
+
+TEST(TapeCopies, BringBackOneLifeAndNoOther) {
+  Chain chain(false);
+  const Tensor first = chain.forward(true);
+  Tape kept;
+  kept.copy_from(chain.tape);
+  chain.tape.reset();
+  const Tensor second = chain.forward(true);
+  chain.tape.copy_from(kept);
+  EXPECT_TRUE(chain.tape.needs_grad(first));
+  EXPECT_FALSE(chain.tape.needs_grad(second));
+  chain.tape.reset();
+  EXPECT_FALSE(chain.tape.needs_grad(first));
+  EXPECT_FALSE(chain.tape.needs_grad(second)) << "the life after it is a new one";
 }
 
 }  // namespace
