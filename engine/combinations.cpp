@@ -41,6 +41,7 @@ constexpr std::array kFeatures = {
     Feature{"LAMB", R"({"optimizer": {"type": "Lamb"}})"},
     Feature{"frozen weights", R"({"frozen_parameters": ["bias$"]})"},
     Feature{"CUDA", R"({"device": {"type": "cuda"}})"},
+    Feature{"CUDA graphs", R"({"device": {"type": "cuda", "graphs": true}})"},
     Feature{"asynchronous saves", R"({"checkpoint": {"async": true}})"},
 };
 

@@ -81,6 +81,7 @@ struct DeviceConfig {
   tensor::DeviceType type = tensor::DeviceType::kCpu;
   bool sharing = false;  // ranks of one host may share a device
   bool tf32 = false;
+  bool graphs = false;  // passes are captured, and replayed
   comm::Transport transport = comm::Transport::kAuto;
   bool operator==(const DeviceConfig&) const = default;
 };

@@ -104,6 +104,7 @@ DeviceConfig bind_device(const JsonValue& root) {
                       {{"cpu", DeviceType::kCpu}, {"cuda", DeviceType::kCuda}});
   section.read("sharing", device.sharing);
   section.read("tf32", device.tf32);
+  section.read("graphs", device.graphs);
   section.read_choice("transport", device.transport,
                       {{"auto", comm::Transport::kAuto},
                        {"nccl", comm::Transport::kNccl},

@@ -85,6 +85,9 @@ constexpr KeyRow kRows[] = {
     supported("device.tf32", kBool, "false", any(),
               "On a device, products of f32 may round their factors to 10 bits of mantissa. "
               "Penstock only."),
+    supported("device.graphs", kBool, "false", any(),
+              "On a device, passes whose shapes come again are captured as CUDA graphs and "
+              "replayed (docs/devices.md). Penstock only."),
     supported("device.transport", kString, "\"auto\"", one_of("auto|nccl|staged"),
               "How tensors of a device travel: through NCCL, or staged through host memory; auto = "
               "NCCL where each rank has a device of its own, else staged. Penstock only."),

@@ -312,6 +312,25 @@ void check_schedule(const JsonValue& root, Problems& problems) {
   problems.add(schedule->line, "pipeline.schedule", fact);
 }
 
+// What passes must not do while a graph is captured.
+void check_graphs(const JsonValue& root, Problems& problems) {
+  const JsonValue* graphs = given(root, "device.graphs");
+  if (!is_true(graphs)) return;
+  const JsonValue* size = given(root, "tensor_parallel.size");
+  if (size != nullptr && *size->as_int() > 1) {
+    problems.add(graphs->line, "device.graphs",
+                 "true, but tensor_parallel.size is " + std::to_string(*size->as_int()) +
+                     ", so that ranks communicate inside of passes, which no graph can hold; "
+                     "expected size 1");
+  }
+  const JsonValue* stage = given(root, "zero_optimization.stage");
+  if (stage != nullptr && stage->as_int() == 2) {
+    problems.add(graphs->line, "device.graphs",
+                 "true, but zero_optimization.stage is 2, which gives the memory of gradients back "
+                 "after use, and graphs need it to stay; expected stage 0 or 1");
+  }
+}
+
 // What is said of devices has a meaning only where ranks compute on some.
 void check_device(const JsonValue& root, Problems& problems) {
   const JsonValue* type = given(root, "device.type");
@@ -321,7 +340,7 @@ void check_device(const JsonValue& root, Problems& problems) {
                  canonical_json(*value) + ", but device.type is \"cpu\"" +
                      (type == nullptr ? ", its default" : "") + "; remove it, or set \"cuda\"");
   };
-  for (const char* key : {"device.sharing", "device.tf32"}) {
+  for (const char* key : {"device.sharing", "device.tf32", "device.graphs"}) {
     if (const JsonValue* value = given(root, key); is_true(value)) refuse(value, key);
   }
   const JsonValue* transport = given(root, "device.transport");
@@ -358,6 +377,7 @@ void find_contradictions(const JsonValue& root, Problems& problems) {
   check_search_keys(root, problems);
   check_schedule(root, problems);
   check_device(root, problems);
+  check_graphs(root, problems);
 }
 
 }  // namespace penstock::engine

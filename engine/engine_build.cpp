@@ -55,6 +55,7 @@ Engine::State::State(comm::World& rank_world, model::Module module, Config run_c
   // A rank that runs out of memory here must not leave the others waiting.
   vote_after(CallKind::kConstruct, [&] {
     build_stages();
+    if (config.device.graphs) build_graphs();
     own_source(std::move(data));
     start_reports();
   });
@@ -139,6 +140,18 @@ void Engine::State::build_stages() {
         config, rank->stages, rank->context,
         share_of(config.zero, rank->comms.data().rank(), rank->comms.data().size()));
   }
+}
+
+void Engine::State::build_graphs() {
+  std::vector<std::string> obstacles;
+  for (const schedule::StageId id : rank->stage_ids()) {
+    const auto stage = static_cast<std::size_t>(id.value);
+    obstacles.push_back(
+        obstacle_to_graphs(rank->module, rank->bounds[stage], rank->bounds[stage + 1]));
+  }
+  rank->graphs = std::make_unique<PassGraphs>(
+      rank->context.allocator, std::move(obstacles),
+      [this](std::string text) { log(tensor::LogLevel::kWarning, std::move(text)); });
 }
 
 }  // namespace penstock::engine

@@ -57,6 +57,10 @@ enum Field : std::size_t {
   kAllocated,       // on the device; or kNone
   kCached,
   kDevicePeak,
+  kGraphBytes,  // or kNone
+  kCaptured,
+  kReplayed,
+  kPlain,
   kNumFields
 };
 constexpr std::int64_t kNone = -1;
@@ -82,6 +86,12 @@ RankReport report_of(std::span<const std::int64_t> fields) {
   if (fields[kAllocated] != kNone) {
     report.device = {
         .allocated = fields[kAllocated], .cached = fields[kCached], .peak = fields[kDevicePeak]};
+  }
+  if (fields[kGraphBytes] != kNone) {
+    report.graphs = {.bytes = fields[kGraphBytes],
+                     .captured = fields[kCaptured],
+                     .replayed = fields[kReplayed],
+                     .plain = fields[kPlain]};
   }
   return report;
 }
@@ -157,6 +167,11 @@ std::vector<RankReport> Engine::State::rank_reports(const ReportOptions& report_
   fields[kAllocated] = device ? device->allocated : kNone;
   fields[kCached] = device ? device->cached : 0;
   fields[kDevicePeak] = device ? device->peak : 0;
+  const PassGraphs::Use graphs = rank->graphs ? rank->graphs->use() : PassGraphs::Use();
+  fields[kGraphBytes] = rank->graphs ? rank->graphs->bytes() : kNone;
+  fields[kCaptured] = graphs.captured;
+  fields[kReplayed] = graphs.replayed;
+  fields[kPlain] = graphs.plain;
   const std::vector<std::int64_t> all = world.all().all_gather_wait(fields);
   std::vector<RankReport> reports;
   for (int r = 0; r < world.size(); ++r) {
@@ -181,6 +196,9 @@ std::string to_text(std::span<const RankReport> ranks) {
   const bool devices =
       std::ranges::any_of(ranks, [](const auto& r) { return r.device.has_value(); });
   if (devices) rows[0].insert(rows[0].end(), {"device", "cached", "peak"});
+  const bool graphs =
+      std::ranges::any_of(ranks, [](const auto& r) { return r.graphs.has_value(); });
+  if (graphs) rows[0].insert(rows[0].end(), {"graphs", "replayed", "not"});
   for (const RankReport& report : ranks) {
     const double idle = report.seconds > 0.0 ? report.idle_seconds / report.seconds : 0.0;
     rows.push_back({std::to_string(report.rank), stages_text(report.stages),
@@ -190,10 +208,16 @@ std::string to_text(std::span<const RankReport> ranks) {
                     grouped(report.reduced_bytes), bytes_text(report.buffer_bytes),
                     bytes_text(report.planned_buffer_bytes), grouped(report.peak_bytes),
                     bytes_text(report.planned_bytes)});
-    if (!devices) continue;
-    const DeviceBytes bytes = report.device.value_or(DeviceBytes());
-    rows.back().insert(rows.back().end(),
-                       {grouped(bytes.allocated), grouped(bytes.cached), grouped(bytes.peak)});
+    if (devices) {
+      const DeviceBytes bytes = report.device.value_or(DeviceBytes());
+      rows.back().insert(rows.back().end(),
+                         {grouped(bytes.allocated), grouped(bytes.cached), grouped(bytes.peak)});
+    }
+    if (graphs) {
+      const GraphReport of = report.graphs.value_or(GraphReport());
+      rows.back().insert(rows.back().end(),
+                         {grouped(of.bytes), grouped(of.replayed), grouped(of.plain)});
+    }
   }
   return text_table(rows);
 }

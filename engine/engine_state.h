@@ -39,6 +39,7 @@ struct Engine::State {
   model::Bounds plan(const model::Module& module);
   model::ModelAxis model_axis() const;
   void build_stages();  // this rank's layers and optimizer state
+  void build_graphs();
   // Throws ConfigError for a training stream that leaves the module's ties out.
   static void require_tied_reduction(const schedule::Schedule& stream, const model::Module& module);
   // Of config, schedule and module.

@@ -18,6 +18,16 @@ struct DeviceBytes {
   bool operator==(const DeviceBytes&) const = default;
 };
 
+// Of a rank whose passes are replayed as CUDA graphs.
+struct GraphReport {
+  std::int64_t bytes = 0;  // that its graphs have to themselves, beside all others
+  std::int64_t captured = 0;
+  std::int64_t replayed = 0;  // passes of training
+  std::int64_t plain = 0;     // those that ran without a graph
+
+  bool operator==(const GraphReport&) const = default;
+};
+
 // Since the engine was made, of calls that ended well.
 struct RankReport {
   int rank = 0;
@@ -34,8 +44,9 @@ struct RankReport {
   // Gradients given to sums over replicas and over the ranks that share a layer out, and exchanged
   // with other ranks that use a tied weight.
   std::int64_t reduced_bytes = 0;
-  // The most bytes at once: of all tensors that the engine allocated, and of what the pipe buffers
-  // held at the ends of instructions, if that was measured (Engine::measure_memory).
+  // The most bytes at once: of all tensors that the engine allocated, those of graphs aside, and of
+  // what the pipe buffers held at the ends of instructions, if that was measured
+  // (Engine::measure_memory).
   std::int64_t peak_bytes = 0;
   std::optional<std::int64_t> buffer_bytes;
   // The plan for these two, if it was asked for and a batch was trained: RankMemory's total() and
@@ -43,6 +54,7 @@ struct RankReport {
   std::optional<std::int64_t> planned_bytes;
   std::optional<std::int64_t> planned_buffer_bytes;
   std::optional<DeviceBytes> device;  // none for a rank that computes on the CPU
+  std::optional<GraphReport> graphs;  // none where device.graphs is off
 };
 
 struct ReportOptions {

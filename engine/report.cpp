@@ -163,6 +163,7 @@ std::string memory_text(RankState& rank) {
     driver = "; the driver: " + mebibytes(device->allocated) + " allocated, " +
              mebibytes(device->cached) + " cached, " + mebibytes(device->peak) + " at most";
   }
+  if (rank.graphs != nullptr) driver += "; for graphs " + mebibytes(rank.graphs->bytes());
   return "memory (MiB): " + mebibytes(live) + " now (parameters " + mebibytes(parameters) +
          ", gradients " + mebibytes(gradients) + ", optimizer state " + mebibytes(state) +
          ", other " + mebibytes(live - known) + "), " + mebibytes(memory.peak_bytes()) +

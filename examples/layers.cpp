@@ -76,6 +76,8 @@ class Product final : public model::Layer {
 
 class Scale final : public model::Layer {
  public:
+  static constexpr bool kReplayable = true;
+
   explicit Scale(std::int64_t width)
       : scale_(add_parameter("scale", {width}, model::InitRule::ones(),
                              model::Split::whole(model::Split::Gradient::kPartOfTheSequence))) {}

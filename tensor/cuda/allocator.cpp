@@ -147,7 +147,8 @@ class CudaAllocator final : public Allocator {
     hold(queue_->stream(), fence);
   }
 
-  const std::shared_ptr<Queue>& queue() const { return queue_; }
+  Queue& queue() const { return *queue_; }
+  const std::shared_ptr<Queue>& shared_queue() const { return queue_; }
 
   DeviceMemory memory() const {
     const auto bytes = [this](cudaMemPoolAttr attribute) {
@@ -239,14 +240,11 @@ DeviceMemory device_memory(const Allocator& allocator) {
 }
 
 std::shared_ptr<Queue> shared_queue(const Allocator& memory) {
-  const auto* own = dynamic_cast<const CudaAllocator*>(&memory);
-  if (own != nullptr) return own->queue();
-  throw InvalidArgument("[cuda] expected the memory of a CUDA device, got that of " +
-                        memory.device().to_string());
+  return cuda_allocator("graphs", memory).shared_queue();
 }
 
 Queue& queue_of(const Context& context) {
-  Queue& queue = *static_cast<CudaAllocator&>(*context.allocator).queue();
+  Queue& queue = static_cast<CudaAllocator&>(*context.allocator).queue();
   queue.make_current();
   return queue;
 }

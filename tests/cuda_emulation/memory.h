@@ -32,6 +32,7 @@ struct Moment {
 struct Block {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
+  bool of_pool = false;
   int device = 0;  // kPinned for host memory
   Moment allocated;
   std::map<int, Moment> last_use;  // by stream
@@ -46,7 +47,8 @@ struct Pool {
   std::uint64_t threshold = 0;
   std::uint64_t used = 0, used_high = 0;
   std::uint64_t reserved = 0, reserved_high = 0;
-  std::set<int> readers;  // other devices whose kernels may touch its blocks
+  std::uint64_t outside = 0;  // of the device's memory, what cudaMalloc took
+  std::set<int> readers;      // other devices whose kernels may touch its blocks
 };
 
 // Not safe for threads: the machine's lock guards it. The functions that return text return what is

@@ -34,8 +34,14 @@ void count_used(Pool& pool, std::size_t bytes) {
   pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
 }
 
+void count_free(Machine& machine, const Block& block) {
+  Pool& pool = machine.pool(block.device);
+  (block.of_pool ? pool.used : pool.outside) -= block.bytes;
+}
+
 bool has_room(Machine& machine, int device, std::size_t bytes) {
-  return machine.pool(device).used + bytes <= machine.options().memory_bytes;
+  const Pool& pool = machine.pool(device);
+  return pool.used + pool.outside + bytes <= machine.options().memory_bytes;
 }
 
 // What lies at one end of a copy.
@@ -142,7 +148,7 @@ cudaError_t cudaMalloc(void** block, std::size_t bytes) {
   return call([&](Machine& machine, Lock&) {
     const int device = emulation::current_device();
     if (!has_room(machine, device, bytes)) return cudaErrorMemoryAllocation;
-    machine.pool(device).used += bytes;
+    machine.pool(device).outside += bytes;
     ++machine.counters().allocations;
     *block = machine.memory().allocate(device, bytes, {0, 0, "cudaMalloc"}).data;
     return cudaSuccess;
@@ -165,7 +171,7 @@ cudaError_t cudaFree(void* block) {
     }
     std::string wrong = machine.memory().release(*found, {0, 0, "cudaFree"}, all);
     if (wrong.empty()) {
-      machine.pool(found->device).used -= found->bytes;
+      count_free(machine, *found);
       wrong = machine.memory().retire(*found);
     }
     if (!wrong.empty()) machine.fault(wrong);
@@ -184,8 +190,9 @@ cudaError_t cudaMallocAsync(void** block, std::size_t bytes, cudaStream_t stream
     if (!has_room(machine, stream->device, bytes)) return cudaErrorMemoryAllocation;
     count_used(machine.pool(stream->device), bytes);
     ++machine.counters().allocations;
-    const Block& fresh = machine.memory().allocate(stream->device, bytes,
-                                                   machine.next_moment(*stream, "cudaMallocAsync"));
+    Block& fresh = machine.memory().allocate(stream->device, bytes,
+                                             machine.next_moment(*stream, "cudaMallocAsync"));
+    fresh.of_pool = true;
     *block = fresh.data;
     auto operation = std::make_shared<Operation>();
     operation->what = "cudaMallocAsync";
@@ -209,7 +216,7 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
     const std::string wrong = machine.memory().release(
         *found, machine.next_moment(*stream, "cudaFreeAsync"), stream->clock);
     if (!wrong.empty()) machine.fault(wrong);
-    machine.pool(found->device).used -= found->bytes;
+    count_free(machine, *found);
     auto operation = std::make_shared<Operation>();
     operation->what = "cudaFreeAsync";
     operation->locked = true;

@@ -227,7 +227,8 @@ TEST(ConfigFaults, SwitchedOnSectionsAreRefused) {
 }
 
 TEST(ConfigFaults, OptionsOfDevicesNeedDevices) {
-  for (const char* option : {R"("sharing": true)", R"("tf32": true)", R"("transport": "staged")"}) {
+  for (const char* option :
+       {R"("sharing": true)", R"("tf32": true)", R"("graphs": true)", R"("transport": "staged")"}) {
     const std::string text = R"({"device": {)" + std::string(option);
     EXPECT_HAS(config_error(text + "}}"), "but device.type is \"cpu\", its default; remove it");
     EXPECT_HAS(config_error(text + R"(, "type": "cpu"}})"),
@@ -235,6 +236,17 @@ TEST(ConfigFaults, OptionsOfDevicesNeedDevices) {
     EXPECT_NO_THROW(parse_config(text + R"(, "type": "cuda"}})", "test"));
   }
   EXPECT_NO_THROW(parse_config(R"({"device": {"sharing": false, "transport": "auto"}})", "test"));
+}
+
+TEST(ConfigFaults, GraphsNeedPassesThatOnlyCompute) {
+  const std::string graphs = R"({"device": {"type": "cuda", "graphs": true}, )";
+  EXPECT_HAS(config_error(graphs + R"("tensor_parallel": {"size": 2}})"),
+             "device.graphs: true, but tensor_parallel.size is 2");
+  EXPECT_HAS(config_error(graphs + R"("zero_optimization": {"stage": 2}})"),
+             "device.graphs: true, but zero_optimization.stage is 2");
+  EXPECT_NO_THROW(parse_config(graphs + R"("tensor_parallel": {"size": 1},
+                               "zero_optimization": {"stage": 1}})",
+                               "test"));
 }
 
 TEST(ConfigFaults, NesterovNeedsAMomentumWithoutDampeningInEachGroup) {

@@ -48,21 +48,18 @@ class PassGraphsTest : public ::testing::Test {
     return outcome;
   }
 
-  // Of two runs with graphs and one without.
+  // Of a run with graphs, and one without in another order of streams.
   static Outcome expect_equal(Scenario scenario) {
     const Outcome wanted = run(scenario, false);
     EXPECT_EQ(wanted.use.captured, 0);
-    Outcome outcome;
-    for (const std::uint64_t seed : {1, 2}) {
-      scenario.seed = seed;
-      outcome = run(scenario, true);
-      EXPECT_EQ(outcome.results.size(), wanted.results.size());
-      for (std::size_t i = 0; i < wanted.results.size(); ++i) {
-        EXPECT_TRUE(outcome.results[i] == wanted.results[i]) << "result " << i;
-      }
-      // Outside of the graphs' memory nothing is left over.
-      EXPECT_EQ(outcome.rank_bytes, wanted.rank_bytes);
+    scenario.seed = 1;
+    Outcome outcome = run(scenario, true);
+    EXPECT_EQ(outcome.results.size(), wanted.results.size());
+    for (std::size_t i = 0; i < wanted.results.size(); ++i) {
+      EXPECT_TRUE(outcome.results[i] == wanted.results[i]) << "result " << i;
     }
+    // Outside of the graphs' memory nothing is left over.
+    EXPECT_EQ(outcome.rank_bytes, wanted.rank_bytes);
     return outcome;
   }
 };

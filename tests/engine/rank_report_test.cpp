@@ -193,7 +193,8 @@ TEST(RankReports, AreATable) {
                                  .buffer_bytes = 1024,
                                  .planned_bytes = 5000,
                                  .planned_buffer_bytes = 2048,
-                                 .device = {}},
+                                 .device = {},
+                                 .graphs = {}},
                                 RankReport()};
   ranks[1].rank = 1;
   ranks[1].model_index = 1;
@@ -212,6 +213,10 @@ TEST(RankReports, AreATable) {
   const std::string text = engine::to_text(ranks);
   EXPECT_NE(text.find("planned  device  cached   peak\n"), std::string::npos) << text;
   EXPECT_NE(text.find("  -   1,000      20  3,000\n"), std::string::npos) << text;
+  ranks[0].graphs = engine::GraphReport{.bytes = 512, .captured = 4, .replayed = 20, .plain = 6};
+  const std::string more = engine::to_text(ranks);
+  EXPECT_NE(more.find("peak  graphs  replayed  not\n"), std::string::npos) << more;
+  EXPECT_NE(more.find("  0     512        20    6\n"), std::string::npos) << more;
 }
 
 }  // namespace

@@ -82,6 +82,14 @@ TEST_F(CudaTraining, RecomputesTheSameBits) {
   EXPECT_TRUE(train_on_devices(run) == train_on_devices(again));
 }
 
+TEST_F(CudaTraining, ReplaysTheSameBits) {
+  ASSERT_GE(start_devices(), 1);
+  DeviceRun run{.steps = 6, .more = gently(kBf16), .module = wide_gpt2()};
+  const Trained wanted = train_on_devices(run);
+  run.more = gently(kBf16 + R"(, "device": {"graphs": true})");
+  EXPECT_TRUE(train_on_devices(run) == wanted);
+}
+
 TEST_F(CudaTraining, ReplicasAndModelRanksShareADevice) {
   ASSERT_GE(start_devices(), 1);
   expect_near_cpu({.grid = {1, 2, 1}, .zero = 1, .sharing = true}, kSingle);
