@@ -99,8 +99,8 @@ void Capture::refuse(const char* what) {
 Graph::Graph(std::shared_ptr<Queue> queue, void* executable)
     : queue_(std::move(queue)), executable_(executable) {}
 
+// One that is at work is freed by the driver when it is done.
 Graph::~Graph() {
-  queue_->finish();
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_));
 }
 

@@ -23,7 +23,7 @@ class Graph {
  public:
   // Takes an executable graph of CUDA's.
   Graph(std::shared_ptr<Queue> queue, void* executable);
-  // Waits for what is queued.
+  // Does not wait for what is queued.
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;

@@ -367,6 +367,17 @@ TEST_F(Memory, ADeviceRunsOutOfMemory) {
   expect_success(cudaStreamSynchronize(stream));  // which gives back what is above the threshold
   expect_success(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
   EXPECT_EQ(reserved, 0u);
+  // What cudaMalloc gives is the device's too, but not the pool's.
+  expect_success(cudaMalloc(&block, 900));
+  EXPECT_EQ(cudaMalloc(&second, 101), cudaErrorMemoryAllocation);
+  cudaGetLastError();
+  EXPECT_EQ(cudaMallocAsync(&second, 101, stream), cudaErrorMemoryAllocation);
+  cudaGetLastError();
+  expect_success(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+  EXPECT_EQ(used, 0u);
+  expect_success(cudaFree(block));
+  expect_success(cudaMalloc(&block, 900));
+  expect_success(cudaFree(block));
   cudaStreamDestroy(stream);
 }
 

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tensor/cuda/cuda.h"
+#include "tensor/cuda/queue.h"
 #include "tensor/error.h"
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/elementwise.h"
@@ -155,6 +156,18 @@ TEST_F(CudaGraphs, RefuseWhatCannotBeDoneAgain) {
       message<tensor::Unsupported>([&] { cuda::capture(memory(), [&] { memory().fence(); }); }),
       HasSubstr("to be waited for"));
   EXPECT_EQ(read(a), std::vector<float>({1, 2}));  // the stream is as it was
+}
+
+TEST_F(CudaGraphs, SayWhenTheDriverRefusesToCapture) {
+  const Tensor a = of({1, 2});
+  const auto wait_behind_our_back = [&] {
+    twice_product(a, a);
+    cudaStreamSynchronize(cuda::queue_of(context()).stream());
+  };
+  EXPECT_THAT(message<tensor::DeviceError>([&] { cuda::capture(memory(), wait_behind_our_back); }),
+              HasSubstr("[graphs] a CUDA graph could not be captured: "));
+  cudaGetLastError();
+  EXPECT_EQ(read(twice_product(a, a)), std::vector<float>({2, 8}));
 }
 
 TEST_F(CudaGraphs, RefuseMemoryThatIsReleasedUnderThem) {
