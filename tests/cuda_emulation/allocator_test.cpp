@@ -21,6 +21,16 @@ std::vector<std::byte> pattern(std::size_t bytes, unsigned start) {
   return values;
 }
 
+TEST(EmulatedAllocatorDeathTest, HostsDoNotTouchDeviceMemory) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  start({.guarded = true});
+  const auto allocator = tensor::cuda::make_cuda_allocator({});
+  auto* block = static_cast<volatile char*>(allocator->allocate(64));
+  EXPECT_DEATH(*block = 1, "");
+  EXPECT_DEATH(static_cast<void>(*block), "");
+  allocator->release(const_cast<char*>(block), 64);
+}
+
 TEST(EmulatedAllocator, BytesComeBack) {
   start();
   {

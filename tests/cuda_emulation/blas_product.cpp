@@ -81,7 +81,8 @@ void run_one(const Product& p, std::int64_t batch) {
   for (std::uint64_t col = 0; col < n; ++col) {
     for (std::uint64_t row = 0; row < m; ++row) {
       double total = 0;
-      for (std::uint64_t k = 0; k < depth; ++k) total += static_cast<double>(a[row * depth + k]) * static_cast<double>(b[col * depth + k]);
+      for (std::uint64_t k = 0; k < depth; ++k)
+        total += static_cast<double>(a[row * depth + k]) * static_cast<double>(b[col * depth + k]);
       T value = static_cast<T>(total);
       value *= static_cast<T>(p.alpha);
       if (p.beta != 0) {

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 
 #include "tests/cuda_emulation/machine.h"
 
@@ -10,6 +11,11 @@ namespace penstock::cuda_emulation {
 std::uint64_t default_seed() {
   const char* text = std::getenv("PENSTOCK_EMULATION_SEED");
   return text == nullptr ? 0 : std::stoull(text);
+}
+
+bool default_guarded() {
+  const char* text = std::getenv("PENSTOCK_EMULATION_GUARDED");
+  return text == nullptr || std::string_view(text) != "0";
 }
 
 void start(const Options& options) {

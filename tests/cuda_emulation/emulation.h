@@ -12,13 +12,18 @@ namespace penstock::cuda_emulation {
 
 // PENSTOCK_EMULATION_SEED, or 0.
 std::uint64_t default_seed();
+// Unless PENSTOCK_EMULATION_GUARDED is 0.
+bool default_guarded();
 
 struct Options {
   std::uint64_t seed = default_seed();              // chooses every order that is open
   int devices = 1;                                  // that the process sees
   std::size_t memory_bytes = std::size_t{1} << 30;  // of each device
-  bool refuse_products = false;                     // cuBLASLt has no algorithm for anything
-  std::chrono::milliseconds patience{20'000};       // a wait in which nothing moves ends after it
+  // A host thread that touches device memory ends the program by SIGSEGV, unless a device runs
+  // something at that moment.
+  bool guarded = default_guarded();
+  bool refuse_products = false;                // cuBLASLt has no algorithm for anything
+  std::chrono::milliseconds patience{20'000};  // a wait in which nothing moves ends after it
 };
 
 // Since the last start().

@@ -32,7 +32,9 @@ void Machine::start(const Options& options) {
   in_order_.clear();
   events_.clear();
   objects_.clear();
-  memory_ = std::make_unique<Memory>();
+  // Released blocks are kept for a while, and sizes are apart.
+  const std::size_t bytes = 8 * options.memory_bytes * static_cast<std::size_t>(options.devices);
+  memory_ = std::make_unique<Memory>(options.guarded, bytes);
   pools_.clear();
   for (int device = 0; device < options.devices; ++device) {
     pools_.push_back(std::make_unique<Pool>());
@@ -171,6 +173,7 @@ void Machine::run_first(Lock& lock, Stream& stream) {
   const std::shared_ptr<Operation> operation = stream.queue.front();
   stream.busy = true;
   std::string wrong;
+  const Arena::Access access = memory_->access();
   if (!operation->locked) lock.unlock();
   try {
     operation->run();

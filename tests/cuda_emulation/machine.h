@@ -135,7 +135,7 @@ class Machine {
   std::condition_variable changed_;
   Options options_;
   Random random_{0};
-  std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
+  std::unique_ptr<Memory> memory_ = std::make_unique<Memory>(false, 0);
   std::vector<std::unique_ptr<Pool>> pools_;
   std::map<Stream*, std::unique_ptr<Stream>> streams_;
   std::vector<Stream*> in_order_;  // of creation

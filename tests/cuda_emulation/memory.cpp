@@ -1,16 +1,15 @@
 #include "tests/cuda_emulation/memory.h"
 
 #include <algorithm>
-#include <new>
 
 namespace penstock::cuda_emulation {
 
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // CUDA's
-constexpr std::size_t kGuard = 256;      // on either side
+constexpr std::size_t kGuard = 256;  // on either side
 // Of memory that was released and is kept, so that late uses are found.
 constexpr std::size_t kRetiredBytes = std::size_t{64} << 20;
+constexpr std::size_t kGuardedRetiredBytes = std::size_t{1} << 20;  // protecting takes time by size
 constexpr std::size_t kRetiredBlocks = 4096;
 
 std::string text(const Moment& moment) {
@@ -34,8 +33,8 @@ Memory::~Memory() {
 }
 
 Block& Memory::allocate(int device, std::size_t bytes, const Moment& when) {
-  auto* base = static_cast<std::byte*>(
-      ::operator new (kGuard + bytes + kGuard, std::align_val_t{kAlignment}));
+  const Arena::Access access(arena_);
+  std::byte* base = (device == kPinned ? pinned_ : arena_).take(kGuard + bytes + kGuard);
   std::byte* data = base + kGuard;
   fill(base, kGuard, Mark::kGuard);
   fill(data, bytes, Mark::kFresh);
@@ -54,7 +53,7 @@ Block& Memory::allocate(int device, std::size_t bytes, const Moment& when) {
 void Memory::discard(Block& block) {
   std::byte* base = block.data - kGuard;
   open(base, kGuard + block.bytes + kGuard);
-  ::operator delete (base, std::align_val_t{kAlignment});
+  (block.device == kPinned ? pinned_ : arena_).give(base, kGuard + block.bytes + kGuard);
 }
 
 Block* Memory::find(const void* pointer) {
@@ -92,12 +91,14 @@ std::string Memory::release(Block& block, const Moment& when, const Clock& clock
 }
 
 std::string Memory::retire(Block& block) {
+  const Arena::Access access(arena_);
   std::string wrong = check_guards(block);
   fill(block.data, block.bytes, Mark::kFreed);
   close(block.data, block.bytes);
   retired_.push_back(reinterpret_cast<std::uintptr_t>(block.data));
   retired_bytes_ += block.bytes;
-  while (retired_bytes_ > kRetiredBytes || retired_.size() > kRetiredBlocks) {
+  const std::size_t most = arena_.guarded() ? kGuardedRetiredBytes : kRetiredBytes;
+  while (retired_bytes_ > most || retired_.size() > kRetiredBlocks) {
     const auto oldest = blocks_.find(retired_.front());
     retired_.pop_front();
     retired_bytes_ -= oldest->second.bytes;
@@ -112,6 +113,7 @@ std::string Memory::retire(Block& block) {
 }
 
 std::string Memory::check_guards(const Block& block) const {
+  const Arena::Access access(arena_);
   const std::byte* after = block.data + block.bytes;
   open(block.data - kGuard, kGuard);
   open(after, kGuard);
@@ -127,6 +129,7 @@ std::string Memory::check_guards(const Block& block) const {
 }
 
 std::string Memory::check_all_guards() const {
+  const Arena::Access access(arena_);
   for (const auto& [address, block] : blocks_) {
     if (block.released) continue;  // looked at when the release happens
     std::string wrong = check_guards(block);

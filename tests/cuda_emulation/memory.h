@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/cuda_emulation/arena.h"
 #include "tests/cuda_emulation/poison.h"
 
 namespace penstock::cuda_emulation {
@@ -55,7 +56,8 @@ struct Pool {
 // wrong, or nothing.
 class Memory {
  public:
-  Memory() = default;
+  // `guarded`: of devices' blocks, see Arena; `bytes`: that all of them together may have.
+  Memory(bool guarded, std::size_t bytes) : arena_(guarded, bytes) {}
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -75,6 +77,9 @@ class Memory {
   std::string check_guards(const Block& block) const;
   std::string check_all_guards() const;
 
+  // While it lives, blocks may be touched.
+  Arena::Access access() const { return Arena::Access(arena_); }
+
   std::string describe(const Block& block) const;
   // Blocks that nobody has released.
   std::vector<const Block*> live() const;
@@ -82,6 +87,8 @@ class Memory {
  private:
   void discard(Block& block);
 
+  mutable Arena arena_;  // of the devices' blocks; looking at them opens it
+  Arena pinned_{false, 0};
   std::map<std::uintptr_t, Block> blocks_;  // by address
   std::deque<std::uintptr_t> retired_;      // addresses are kept for a while, to catch late uses
   std::size_t retired_bytes_ = 0;
