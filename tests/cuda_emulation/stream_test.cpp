@@ -32,10 +32,6 @@ __global__ void set(float* to, float value) {
 __global__ void add(float* to, const float* from) {
   *to += *from;
 }
-// Through a table, as a kernel that finds its tensors in device memory.
-__global__ void read_through(float* to, float* const* from) {
-  *to = **from;
-}
 
 TEST_F(Streams, WorkRunsWhenTheHostWaits) {
   cudaStream_t stream = make_stream();
@@ -266,6 +262,11 @@ TEST_F(Memory, AUseThatNothingOrdersAfterTheAllocationIsAFault) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__)  // which ends the process at the read itself
+// Through a table, as a kernel that finds its tensors in device memory.
+__global__ void read_through(float* to, float* const* from) {
+  *to = **from;
+}
+
 TEST_F(Memory, ReleasedMemoryReadsAsNaN) {
   cudaStream_t stream = make_stream();
   float* block = make_block(1, stream);
