@@ -50,6 +50,7 @@ int run(int argc, char** argv) {
   add("repeats", po::value(&share.repeats)->default_value(share.repeats),
       "share, gpu: steps to take the median of");
   add("parts", po::value(&gpu.parts)->multitoken(), "gpu: only these of kernels, 124M and 1.5B");
+  add("graphs", po::bool_switch(&gpu.graphs), "gpu: training replays its passes as CUDA graphs");
   add("rows", po::value(&gpu.rows), "gpu: sequences of a micro batch (124M: 32, 1.5B: 8)");
   po::options_description all;
   all.add(visible).add_options()("benchmark", po::value(&benchmark));

@@ -109,6 +109,16 @@ TEST_F(BenchGpu, ModelsAreTrained) {
   EXPECT_GT(cuda_emulation::counters().products, 0);
 }
 
+TEST_F(BenchGpu, ModelsAreTrainedWithGraphs) {
+  GpuOptions options = tiny_options();
+  options.parts = {"tiny"};
+  run(options);
+  EXPECT_EQ(cuda_emulation::counters().graph_launches, 0);
+  options.graphs = true;
+  EXPECT_TRUE(run(options).contains("one device"));
+  EXPECT_GT(cuda_emulation::counters().graph_launches, 0);
+}
+
 TEST_F(BenchGpu, RefusesAPartThatThereIsNot) {
   GpuOptions options = tiny_options();
   options.parts = {"124M"};

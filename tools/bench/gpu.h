@@ -33,6 +33,7 @@ struct GpuKernelSizes {
 struct GpuOptions {
   int micro_batches = 4;
   int repeats = 3;
+  bool graphs = false;                  // passes are replayed as CUDA graphs
   std::int64_t rows = 0;                // instead of the model's own; 0: those
   std::vector<std::string> parts = {};  // "kernels", names of models; empty: all
   std::vector<GpuModel> models = gpt2_models();

@@ -242,11 +242,11 @@ def train(machine, name, budget):
 # --- speed
 
 
-def bench(machine, name, budget, part):
+def bench(machine, name, budget, *choice):
     lack = machine.lacks("penstock-bench")
     if lack:
         return Outcome(ABSENT, lack)
-    command = [machine.program("penstock-bench"), "gpu", "--parts", part]
+    command = [machine.program("penstock-bench"), "gpu", "--parts", *choice]
     finished = machine.run(name, command, budget)
     print(finished.output.rstrip() + "\n", flush=True)
     if finished.status is None:
@@ -304,6 +304,7 @@ def steps():
         ("penstock-train in two stages", 20, train),
         ("speed of kernels", 30, lambda m, n, s: bench(m, n, s, "kernels")),
         ("speed of GPT-2 124M", 40, lambda m, n, s: bench(m, n, s, "124M")),
+        ("speed of GPT-2 124M with graphs", 40, lambda m, n, s: bench(m, n, s, "124M", "--graphs")),
         ("speed of GPT-2 1.5B", 80, lambda m, n, s: bench(m, n, s, "1.5B")),
         ("memcheck of operations", 60, sanitize),
         ("memcheck of training", 40,

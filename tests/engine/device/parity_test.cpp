@@ -90,6 +90,16 @@ TEST_F(CudaTraining, ReplaysTheSameBits) {
   EXPECT_TRUE(train_on_devices(run) == wanted);
 }
 
+TEST_F(CudaTraining, GraphsGiveTheSameBits) {
+  ASSERT_GE(start_devices(), 1);
+  for (const int stages : {1, 2}) {
+    DeviceRun run{.grid = {stages, 1, 1}, .sharing = true, .steps = 4};
+    const Trained without = train_on_devices(run);
+    run.more = R"({"device": {"graphs": true}})";
+    EXPECT_TRUE(train_on_devices(run) == without) << stages << " stages";
+  }
+}
+
 TEST_F(CudaTraining, ReplicasAndModelRanksShareADevice) {
   ASSERT_GE(start_devices(), 1);
   expect_near_cpu({.grid = {1, 2, 1}, .zero = 1, .sharing = true}, kSingle);
