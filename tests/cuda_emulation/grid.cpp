@@ -20,6 +20,14 @@ Runner& runner(const char* operation) {
   return *running;
 }
 
+void run_copy(const Copy& copy) {
+  if (copy.from == nullptr) {
+    std::memset(copy.to, 0, copy.bytes);
+  } else {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+}
+
 }  // namespace
 
 void Runner::suspend(State state) {
@@ -111,7 +119,9 @@ void check_shared(const char* operation, const void* address, std::size_t bytes)
 }
 
 void copy_later(void* to, const void* from, std::size_t bytes) {
-  auto& groups = runner("copy_async16").copies();
+  Runner& running = runner("copy_async16");
+  if (running.copies_at_once()) return run_copy({to, from, bytes});
+  auto& groups = running.copies();
   if (groups.empty()) groups.emplace_back();
   groups.back().push_back({to, from, bytes});
 }
@@ -128,13 +138,7 @@ void finish_copy_groups(int left) {
   if (groups.size() <= kept) return;
   const auto end = groups.end() - static_cast<std::ptrdiff_t>(kept);
   for (auto group = groups.begin(); group != end; ++group) {
-    for (const Copy& copy : *group) {
-      if (copy.from == nullptr) {
-        std::memset(copy.to, 0, copy.bytes);
-      } else {
-        std::memcpy(copy.to, copy.from, copy.bytes);
-      }
-    }
+    for (const Copy& copy : *group) run_copy(copy);
   }
   groups.erase(groups.begin(), end);
 }

@@ -248,9 +248,15 @@ TEST_F(Kernels, AsynchronousCopiesAreThereOnceWaitedFor) {
   }
 }
 
-TEST_F(Kernels, AsynchronousCopiesNotWaitedForAreNotThere) {
-  launch(synchronising(copy_through_shared<false>), 1, 32, 512, stream_, data_ + 128, data_);
-  EXPECT_TRUE(std::isnan(values()[128]));
+TEST_F(Kernels, AsynchronousCopiesNotWaitedForAreThereByChance) {
+  constexpr int kLaunches = 30;
+  int there = 0;
+  for (int i = 0; i < kLaunches; ++i) {
+    launch(synchronising(copy_through_shared<false>), 1, 32, 512, stream_, data_ + 128, data_);
+    there += std::isnan(values()[128]) ? 0 : 1;
+  }
+  EXPECT_GT(there, 0);
+  EXPECT_LT(there, kLaunches);
 }
 
 TEST_F(Kernels, AMisalignedWideAccessIsAFault) {

@@ -120,6 +120,7 @@ void Runner::run_block_side_by_side(const std::function<void()>& body) {
   states_.assign(threads_, State::kReady);
   parity_.assign(threads_, 0);
   copies_.assign(threads_, {});
+  copies_at_once_ = random_.below(2) == 0;
   warps_.resize((threads_ + kLanes - 1) / kLanes);
   for (Warp& warp : warps_) {
     for (Warp::Round& round : warp.rounds) round.arrived = 0;
@@ -145,11 +146,20 @@ void Runner::run_block_side_by_side(const std::function<void()>& body) {
 }
 
 void Runner::run_ready(Fibers& fibers) {
+  if (random_.below(2) == 0) return run_ready(fibers, 0, threads_);
+  Order order(warps_.size(), random_);
+  for (std::size_t i = 0; i < warps_.size() && failure_.empty(); ++i) {
+    const std::size_t first = order.next() * kLanes;
+    run_ready(fibers, first, std::min(first + kLanes, threads_));
+  }
+}
+
+void Runner::run_ready(Fibers& fibers, std::size_t first, std::size_t end) {
   for (bool ran = true; ran && failure_.empty();) {
     ran = false;
-    Order order(threads_, random_);
-    for (std::size_t i = 0; i < threads_ && failure_.empty(); ++i) {
-      const std::size_t index = order.next();
+    Order order(end - first, random_);
+    for (std::size_t i = first; i < end && failure_.empty(); ++i) {
+      const std::size_t index = first + order.next();
       if (states_[index] != State::kReady) continue;
       current_ = index;
       threadIdx = positions_[index];

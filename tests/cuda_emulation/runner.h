@@ -59,6 +59,8 @@ class Runner {
                                    std::size_t alignment) const;
   void check_shared(const char* operation, const void* address, std::size_t bytes) const;
   std::vector<std::vector<Copy>>& copies() { return copies_[current_]; }
+  // Whether the running block's copies happen when they are begun; else when they are waited for.
+  bool copies_at_once() const { return copies_at_once_; }
 
  private:
   struct FreeShared {
@@ -72,8 +74,10 @@ class Runner {
   void run_block_in_turn(const std::function<void()>& body);
   void run_block_side_by_side(const std::function<void()>& body);
   void run_thread(std::size_t index, const std::function<void()>& body);
-  // Runs the threads until each has ended or waits.
+  // Runs the threads until each has ended or waits at a barrier: all beside each other, or one warp
+  // after the other.
   void run_ready(Fibers& fibers);
+  void run_ready(Fibers& fibers, std::size_t first, std::size_t end);
   void release_barrier();
   void suspend(State state);
   void fail(const std::string& message) {
@@ -94,6 +98,7 @@ class Runner {
   std::vector<Warp> warps_;
   // By thread: its groups of copies under way, the last of which is being made.
   std::vector<std::vector<std::vector<Copy>>> copies_;
+  bool copies_at_once_ = false;
   std::string failure_;
   bool cancelled_ = false;
 };
