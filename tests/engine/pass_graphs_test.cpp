@@ -88,7 +88,7 @@ TEST_F(PassGraphsTest, EqualPassesWithoutThem) {
 
 TEST_F(PassGraphsTest, CapturesAreBounded) {
   Scenario more;
-  more.steps = 12;
+  more.steps = 9;
   EXPECT_EQ(expect_equal(more).use.captured, 2 + 3);
 }
 
@@ -119,12 +119,12 @@ TEST_F(PassGraphsTest, TakeTheScaleOfEachLoss) {
 }
 
 TEST_F(PassGraphsTest, HaveASetForEachOfAFewShapes) {
-  Scenario scenario{.steps = 10};
+  Scenario scenario{.steps = 8};
   scenario.rows = [](int step, int m) { return 1 + (step + m) % 2; };
   Outcome outcome = expect_equal(scenario);
-  EXPECT_GT(outcome.use.replayed, 20);
+  EXPECT_GT(outcome.use.replayed, 8);
   EXPECT_EQ(outcome.told, std::vector<std::string>());
-  scenario.steps = 7;
+  scenario.steps = 6;
   scenario.rows = [](int step, int) { return 1 + step; };
   outcome = expect_equal(scenario);
   EXPECT_THAT(only(outcome.told), HasSubstr("more than 4 sets of shapes"));

@@ -39,15 +39,15 @@ class TrainingWithGraphs : public ::testing::Test {
     expect_clean();
     return trained;
   }
-  // How many graphs there were.
-  static std::int64_t expect_equal(DeviceRun run) {
+  static void expect_equal(DeviceRun run) {
     SCOPED_TRACE(run.text() + run.more);
     const Trained wanted = train_emulated(run, 1);
     EXPECT_EQ(cuda_emulation::counters().graph_captures, 0);
     run.more = with_graphs(run.more);
     EXPECT_TRUE(train_emulated(run, 2) == wanted);
-    EXPECT_GT(cuda_emulation::counters().graph_launches, 0);
-    return cuda_emulation::counters().graph_captures / 2;  // one for trial, each time
+    const cuda_emulation::Counters counters = cuda_emulation::counters();
+    EXPECT_GT(counters.graph_captures, 0);
+    EXPECT_GT(counters.graph_launches, counters.graph_captures / 2);  // half of those for trial
   }
 };
 
@@ -56,7 +56,7 @@ TEST_F(TrainingWithGraphs, GivesTheSameBits) {
   expect_equal({.steps = kSteps});
   expect_equal({.grid = {2, 1, 1}, .steps = kSteps});
   expect_equal({.grid = {1, 2, 1}, .zero = 1, .steps = kSteps});
-  expect_equal({.grid = {2, 2, 1}, .transport = "staged", .steps = kSteps});
+  expect_equal({.grid = {2, 1, 1}, .transport = "staged", .steps = kSteps});
   expect_equal({.steps = kSteps, .module = small_llama()});
 }
 
@@ -80,24 +80,18 @@ TEST_F(TrainingWithGraphs, GoesOnWhenTheOrderChanges) {
 
 // A rank hands its tensors over to the next one, which is slow to read them.
 TEST_F(TrainingWithGraphs, GivesTheSameBitsOnASharedDevice) {
-  expect_equal({.grid = {3, 1, 1}, .sharing = true, .steps = 4});
-  expect_equal({.grid = {2, 1, 1}, .schedule = "zb1p", .sharing = true, .steps = 4});
+  expect_equal({.grid = {3, 1, 1}, .schedule = "zb1p", .sharing = true, .steps = 4});
 }
 
 TEST_F(TrainingWithGraphs, GivesTheSameBitsInHalvesAndRecomputing) {
   // The scale changes with each step.
   const std::string fp16 =
       R"({"fp16": {"enabled": true, "initial_scale_power": 8, "loss_scale_window": 1}})";
-  expect_equal({.grid = {2, 1, 1}, .steps = 6, .more = fp16});
+  expect_equal({.steps = 5, .more = fp16});
   expect_equal({.steps = 4, .more = R"({"bf16": {"enabled": true}})"});
   expect_equal({.grid = {2, 1, 1},
                 .steps = 4,
                 .more = R"({"pipeline": {"activation_checkpoint_interval": 1}})"});
-}
-
-TEST_F(TrainingWithGraphs, CapturesNoMoreInALongerRun) {
-  const std::int64_t few = expect_equal({.grid = {2, 1, 1}, .steps = 4});
-  EXPECT_EQ(expect_equal({.grid = {2, 1, 1}, .steps = 7}), few);
 }
 
 // Micro batches count by their tokens, of which each has another number, and steps differ.
