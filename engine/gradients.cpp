@@ -204,11 +204,10 @@ void GradientReducer::take_unreduced(const tensor::Context& context) {
 
 double GradientReducer::global_norm(tensor::Context& context) {
   const std::vector<NormPart> parts = norm_parts();
+  std::vector<Tensor> gradients;
+  for (const NormPart& part : parts) gradients.push_back(part.gradients);
   const Tensor squares = Tensor::empty(context, {std::ssize(parts)}, tensor::DType::kF64);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const auto row = static_cast<std::int64_t>(i);
-    sum_squares(context, parts[i].gradients, squares.rows(row, row + 1));
-  }
+  sum_squares(context, gradients, squares);
   const std::vector<double> sums = tensor::read_doubles(squares);
   std::fill(layer_sums_.begin(), layer_sums_.end(), 0.0);
   for (std::size_t i = 0; i < parts.size(); ++i) {

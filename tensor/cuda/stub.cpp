@@ -19,6 +19,7 @@
 #include "tensor/cuda/reduce.h"
 #include "tensor/cuda/rotary.h"
 #include "tensor/cuda/shape.h"
+#include "tensor/cuda/squares.h"
 #include "tensor/cuda/swiglu.h"
 #include "tensor/error.h"
 
@@ -153,6 +154,9 @@ void conv2d_bias(const Context&, const ConvShape&, const Tensor&, bool, const Te
 }
 
 void add_into(const Context&, const Tensor&, const Tensor&, bool) {
+  throw_absent();
+}
+void sum_squares_of_all(const Context&, std::span<const Tensor>, const Tensor&) {
   throw_absent();
 }
 bool all_finite(const Context&, const char*, const Tensor&) {

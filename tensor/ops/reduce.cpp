@@ -8,6 +8,7 @@
 #include "tensor/cpu/reduce.h"
 #include "tensor/cuda/elementwise.h"
 #include "tensor/cuda/reduce.h"
+#include "tensor/cuda/squares.h"
 #include "tensor/ops/add_grad.h"
 #include "tensor/ops/cast.h"
 #include "tensor/ops/check.h"
@@ -107,6 +108,25 @@ void sum_squares(Context& context, const Tensor& x, const Tensor& out) {
   on_device(
       context, [&] { cpu::store(kName, out, cpu::sum(context, kName, kind, x, x)); },
       [&] { cuda::sum(context, kName, kind, x, x, 1.0, 1.0, out); });
+}
+
+void sum_squares(Context& context, std::span<const Tensor> tensors, const Tensor& out) {
+  constexpr const char* kName = "sum_squares";
+  for (const Tensor& x : tensors) check_floating(kName, context, {&x});
+  check_placed(kName, context, {&out});
+  check_writable(kName, out);
+  if (out.shape() != Shape{std::ssize(tensors)} || out.dtype() != DType::kF64) {
+    throw_invalid(kName, "f64 [" + std::to_string(tensors.size()) + "] to write", out.to_string());
+  }
+  on_device(
+      context,
+      [&] {
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+          out.data<double>()[i] =
+              cpu::sum(context, kName, cpu::SumKind::kSquares, tensors[i], tensors[i]);
+        }
+      },
+      [&] { cuda::sum_squares_of_all(context, tensors, out); });
 }
 
 double sum_squares(Context& context, const Tensor& x) {

@@ -4,6 +4,8 @@
 // a device that has no kernel.
 #pragma once
 
+#include <span>
+
 #include "tensor/context.h"
 #include "tensor/tensor.h"
 
@@ -30,6 +32,9 @@ double sum_squares(Context& context, const Tensor& x);
 // The same, written to `out`, one element of f64, without a wait: for who has more sums to read, or
 // reads them later. Nothing on the meta device.
 void sum_squares(Context& context, const Tensor& x, const Tensor& out);
+// The same of many tensors, each to its element of `out`: a device reads all of them with a few
+// kernels.
+void sum_squares(Context& context, std::span<const Tensor> tensors, const Tensor& out);
 
 // Whether no element is infinite or NaN; not recorded. True on the meta device. Waits for a device.
 bool all_finite(Context& context, const Tensor& x);

@@ -96,6 +96,20 @@ TEST(Sums, OfAllElementsAreMadeInDouble) {
   EXPECT_EQ(sum_squares(context, x), 281474976710656.0 + 999.0);
 }
 
+TEST(Sums, OfSquaresOfManyTensorsAreThoseOfEach) {
+  Context context = cpu_context();
+  const std::vector<Tensor> many = {uniform(context, {3, 5}, DType::kF32, -1, 1),
+                                    Tensor::empty(context, {0}, DType::kF64),
+                                    uniform(context, {70000}, DType::kBF16, -1, 1)};
+  const Tensor out = Tensor::zeros(context, {3}, DType::kF64);
+  sum_squares(context, many, out);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(out.data<double>()[i], sum_squares(context, many[i]));
+  }
+  EXPECT_EQ(message<InvalidArgument>([&] { sum_squares(context, many, out.rows(0, 2)); }),
+            "[sum_squares] expected f64 [3] to write, got f64 [2] on cpu");
+}
+
 TEST(Sums, OfNothingAreZero) {
   Context context = cpu_context();
   const Tensor x = Tensor::empty(context, {0, 3}, DType::kF32);

@@ -47,10 +47,17 @@ OpCase squares_case() {
               sum_squares(c, x, pair.rows(1, 2));
               results.push_back(pair);
             }
+            // All at once, and more of them than one kernel takes.
+            std::vector<Tensor> many;
+            for (int i = 0; i < 100; ++i)
+              many.push_back(in[static_cast<std::size_t>(i) % in.size()]);
+            many.push_back(in[0].rows(1, 333));
+            results.push_back(Tensor::zeros(c, {std::ssize(many)}, DType::kF64));
+            sum_squares(c, many, results.back());
             return results;
           },
-          .inputs = {{{333, 17}}, {{3}}, {{0}}, {{8192}}},
-          .activations = 4,
+          .inputs = {{{333, 17}}, {{3}}, {{0}}, {{8192}}, {{4, 9000}}},
+          .activations = 5,
           .output = 16,
           .backward = false};
 }
