@@ -40,7 +40,8 @@ bool Delayed::try_begin() {
 
 bool Delayed::advance() {
   if (!begun_) line_->advance();
-  if (!done_ && begun_ && inner_.advance()) {
+  if (!finishing_ && begun_ && inner_.advance()) {
+    finishing_ = true;
     finish();
     done_ = true;
   }

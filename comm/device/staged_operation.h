@@ -43,7 +43,8 @@ class Delayed : public Operation {
   tensor::Tensor start_download(const tensor::Tensor& tensor);
 
   virtual Work begin() = 0;
-  // Called once the work that begin() has given is done.
+  // Called once, when the work that begin() has given is done. It may wait for the device, and this
+  // operation be asked meanwhile how far it is.
   virtual void finish() = 0;
 
   const Stage& stage() const { return *stage_; }
@@ -59,6 +60,7 @@ class Delayed : public Operation {
   std::shared_ptr<tensor::Fence> copied_;  // null where there is nothing to wait for
   Work inner_;
   bool begun_ = false;
+  bool finishing_ = false;
   bool done_ = false;
 };
 

@@ -98,6 +98,7 @@ void FakeMemory::zero(void* to, std::size_t bytes) {
 
 void FakeMemory::upload(void* to, std::span<const std::byte> from) {
   ++uploads_;
+  if (progress_) progress_();
   queue_->push([to, bytes = std::vector<std::byte>(from.begin(), from.end())] {
     if (!bytes.empty()) std::memcpy(to, bytes.data(), bytes.size());
     return true;

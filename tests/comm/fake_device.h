@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "tensor/allocator.h"
 
@@ -56,10 +57,13 @@ class FakeMemory final : public tensor::Allocator {
   int fences() const { return fences_; }
   int waits() const { return waits_; }
   int uploads() const { return uploads_; }
+  // Called by uploads, as by those of a device that have to wait for room in its staging memory.
+  void set_progress(std::function<void()> progress) { progress_ = std::move(progress); }
   FakeQueue& queue() { return *queue_; }
 
  private:
   std::shared_ptr<FakeQueue> queue_ = std::make_shared<FakeQueue>();
+  std::function<void()> progress_;
   // Other ranks ask for fences too.
   std::atomic<int> fences_{0};
   std::atomic<int> waits_{0};

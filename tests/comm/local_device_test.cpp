@@ -1,9 +1,11 @@
-// How tensors of a device are handed over between ranks of one process.
+// How tensors of a device are handed over between ranks of one process, and what happens while
+// their device is waited for.
 #include <atomic>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "comm/device/staged_communicator.h"
 #include "comm/world.h"
 #include "tests/comm/contract.h"
 #include "tests/comm/fake_device.h"
@@ -120,6 +122,34 @@ TEST(DeviceHandOver, RefusesHostMemoryForTensorsOfADevice) {
     EXPECT_NE(std::string(error.what()).find("i32 [100] on cuda:0"), std::string::npos)
         << error.what();
   }
+}
+
+// The upload that ends a collective may have to wait for the device, and moves all that is under
+// way on meanwhile: this collective too.
+TEST(Staged, FinishesACollectiveOnce) {
+  run_local(2, {.timeout_seconds = 60.0}, [](World& world) {
+    const auto memory = std::make_shared<FakeMemory>(0);
+    device::StagedCommunicator all(world, world.all().split(0, world.rank()),
+                                   device::StagedCommunicator::Messages::kHandedOver, memory,
+                                   tensor::make_cpu_allocator());
+    const auto seed = static_cast<std::uint64_t>(world.rank());
+    const Tensor sum = numbers(memory, seed);
+    Work work = all.all_reduce(sum, ReduceOp::kSum);
+    const int before = memory->uploads();
+    int polls = 0;
+    memory->set_progress([&] {
+      if (++polls < 10) world.poll();
+    });
+    work.wait();
+    EXPECT_EQ(polls, 1) << "the premise: what ended it came by here";
+    EXPECT_EQ(memory->uploads(), before + 1);
+    memory->set_progress({});
+    const auto host = tensor::make_cpu_allocator();
+    const Tensor parts[] = {numbers(host, 0), numbers(host, 1)};
+    EXPECT_TRUE(same(sum, serial_reduce(host, parts, ReduceOp::kSum)));
+    all.close();
+    world.close();
+  });
 }
 
 TEST(WaitForDevice, LearnsOfAnAbort) {
