@@ -57,7 +57,13 @@ int run(int argc, char** argv) {
   po::positional_options_description positional;
   positional.add("benchmark", 1);
   po::variables_map values;
-  po::store(po::command_line_parser(argc, argv).options(all).positional(positional).run(), values);
+  po::store(
+      po::command_line_parser(argc, argv)
+          .options(all)
+          .positional(positional)
+          .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
+          .run(),
+      values);
   po::notify(values);
   if (values.contains("help") || benchmark.empty()) {
     std::cout << kIntroduction << '\n' << visible;

@@ -289,6 +289,13 @@ TEST_F(PenstockTrain, PlansTheMemoryOfAnyGridWithoutTraining) {
   EXPECT_LE(weights, kParameters * 4 + 30 * 256);  // tensors begin at multiples of 256 bytes
 }
 
+TEST_F(PenstockTrain, TakesOptionsWrittenOutAlone) {
+  const ToolResult ended = train("--step 6 --run " + in("run"));
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_TRUE(contains(ended.err, "'--step'")) << ended.err;
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
 #ifdef PENSTOCK_MPIRUN
 testing::Ended launch(int ranks, const std::string& arguments) {
   return testing::run_processes(PENSTOCK_MPIRUN, ranks, PENSTOCK_TRAIN " " + arguments, 60);

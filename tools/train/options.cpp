@@ -92,7 +92,14 @@ std::optional<TrainOptions> parse_command_line(int argc, const char* const* argv
   TrainOptions options;
   const po::options_description all = describe(options);
   po::variables_map values;
-  po::store(po::command_line_parser(argc, argv).options(all).positional({}).run(), values);
+  po::store(
+      po::command_line_parser(argc, argv)
+          .options(all)
+          .positional({})
+          // Options are written out: what is short for one today may be short for two tomorrow.
+          .style(po::command_line_style::default_style & ~po::command_line_style::allow_guessing)
+          .run(),
+      values);
   if (values.contains("help")) {
     std::cout << kIntroduction << '\n' << all;
     return std::nullopt;
