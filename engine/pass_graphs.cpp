@@ -97,7 +97,7 @@ void PassGraphs::backward(Place place, model::Stage& stage, model::Context& cont
   if (set == nullptr) return run_plainly(nullptr, place, kind, context, work);
   // An input pass writes no gradients of weights.
   Backward* pass = backward_of(
-      *set, kind, kind == Kind::kBackward ? empty_gradients(stage) : std::vector<bool>());
+      *set, place, kind, kind == Kind::kBackward ? empty_gradients(stage) : std::vector<bool>());
   if (pass == nullptr || pass->phase == Phase::kNew || pass->phase == Phase::kPlain) {
     buffer.tape.copy_from(set->tape);
     run_plainly(pass, place, kind, context, work);
@@ -129,7 +129,7 @@ void PassGraphs::backward_weight(Place place, model::Stage& stage, model::Contex
     return run_plainly(nullptr, place, Kind::kBackwardWeight, context, work);
   }
   const Tape& tape = slot.input_pass->tape;
-  Backward* pass = backward_of(*set, Kind::kBackwardWeight, empty_gradients(stage));
+  Backward* pass = backward_of(*set, place, Kind::kBackwardWeight, empty_gradients(stage));
   if (pass == nullptr || pass->phase == Phase::kNew || pass->phase == Phase::kPlain) {
     buffer.tape.copy_from(tape);
     return run_plainly(pass, place, Kind::kBackwardWeight, context, work);
@@ -172,11 +172,17 @@ PassGraphs::Set* PassGraphs::set_of(Slot& slot, PassSignature signature) {
   return slot.sets.back().get();
 }
 
-PassGraphs::Backward* PassGraphs::backward_of(Set& set, Kind kind, std::vector<bool> empty) {
+PassGraphs::Backward* PassGraphs::backward_of(Set& set, Place place, Kind kind,
+                                              std::vector<bool> empty) {
   for (const auto& pass : set.backwards) {
     if (pass->kind == kind && pass->empty_before == empty) return pass.get();
   }
-  if (set.backwards.size() == kMostBackwards) return nullptr;
+  if (set.backwards.size() == kMostBackwards) {
+    say(place, kind,
+        "it finds other gradients empty than " + std::to_string(kMostBackwards) +
+            " backwards before it");
+    return nullptr;
+  }
   set.backwards.push_back(std::make_unique<Backward>());
   set.backwards.back()->kind = kind;
   set.backwards.back()->empty_before = std::move(empty);

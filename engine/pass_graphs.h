@@ -130,7 +130,7 @@ class PassGraphs {
 
   std::string obstacle(Place place, const model::Context& context, const PipeBuffer& buffer) const;
   Set* set_of(Slot& slot, PassSignature signature);
-  Backward* backward_of(Set& set, Kind kind, std::vector<bool> empty);
+  Backward* backward_of(Set& set, Place place, Kind kind, std::vector<bool> empty);
   Set* current(Slot& slot, const PipeBuffer& buffer) const;
   // Runs it as ever: watched if it is new, so that its phase is known afterwards.
   void run_plainly(Pass* pass, Place place, Kind kind, model::Context& context,
