@@ -20,15 +20,22 @@ namespace {
 using tensor::InvalidArgument;
 
 constexpr char kConnections[] = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr char kLoading[] = "CUDA_MODULE_LOADING";
+constexpr char kNoReaching[] = "NCCL_P2P_DIRECT_DISABLE";
 constexpr int kDefaultConnections = 8;  // the driver's
 // One for each stream of a rank that has two neighbours in the pipe, and some for the groups.
 constexpr int kNeededConnections = 32;
 
-int connections() {
-  const char* text = std::getenv(kConnections);
-  int value = kDefaultConnections;
+int number_of(const char* variable, int value_if_unset) {
+  const char* text = std::getenv(variable);
+  int value = value_if_unset;
   if (text != nullptr) std::from_chars(text, text + std::strlen(text), value);
   return value;
+}
+
+bool loads_late() {
+  const char* text = std::getenv(kLoading);
+  return text == nullptr || std::strcmp(text, "EAGER") != 0;
 }
 
 std::string name_of_host() {
@@ -49,7 +56,9 @@ RankDevice describe_self(const World& world) {
                   .device = -1,
                   .device_id = {},
                   .nccl = nccl::is_built(),
-                  .connections = connections()};
+                  .connections = number_of(kConnections, kDefaultConnections),
+                  .loads_late = loads_late(),
+                  .reaches_peers = world.kind() == "local" && number_of(kNoReaching, 0) == 0};
   self.device = device_of_local_rank(self.host_rank, self.device_count);
   if (self.device >= 0) self.device_id = tensor::cuda::device_id(self.device);
   return self;
@@ -58,8 +67,10 @@ RankDevice describe_self(const World& world) {
 // The host's name and the device's id are the last, for they may hold anything.
 std::string encode(const RankDevice& rank) {
   std::string text;
-  for (const int number : {rank.host, rank.host_rank, rank.host_size, rank.device_count,
-                           rank.device, static_cast<int>(rank.nccl), rank.connections}) {
+  for (const int number :
+       {rank.host, rank.host_rank, rank.host_size, rank.device_count, rank.device,
+        static_cast<int>(rank.nccl), rank.connections, static_cast<int>(rank.loads_late),
+        static_cast<int>(rank.reaches_peers)}) {
     text += std::to_string(number) + " ";
   }
   return text + rank.device_id + "\n" + rank.host_name;
@@ -81,6 +92,8 @@ RankDevice decode(const std::string& text) {
   rank.device = next();
   rank.nccl = next() != 0;
   rank.connections = next();
+  rank.loads_late = next() != 0;
+  rank.reaches_peers = next() != 0;
   const std::string rest(at, end);
   rank.device_id = rest.substr(0, rest.find('\n'));
   rank.host_name = rest.substr(rest.find('\n') + 1);
@@ -126,14 +139,34 @@ std::string without_nccl(std::span<const RankDevice> ranks) {
   return lacking.empty() ? "" : list_of(lacking);
 }
 
-void check_connections(std::span<const RankDevice> ranks) {
+// What is wrong with a rank's environment where NCCL is used, and what would not be; nothing: all
+// is well.
+std::string fault_of_environment(const RankDevice& rank) {
+  if (rank.connections < kNeededConnections) {
+    return std::string(" has ") + kConnections + " at " + std::to_string(rank.connections) +
+           "; with fewer than 32 a transfer of NCCL may wait behind one that needs it done. Set it "
+           "to 32";
+  }
+  if (rank.loads_late) {
+    return std::string(" has kernels loaded when they are first started, for which the driver ") +
+           "waits for all that runs: transfers of NCCL among it, which may need this rank to go "
+           "on. Set " +
+           kLoading + " to EAGER";
+  }
+  if (rank.reaches_peers) {
+    return std::string(" is a thread beside other ranks, where NCCL would reach into tensors of ") +
+           "their devices, which their memory does not let it. Set " + kNoReaching + " to 1";
+  }
+  return {};
+}
+
+void check_environment(std::span<const RankDevice> ranks) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (ranks[rank].connections >= kNeededConnections) continue;
-    throw InvalidArgument(
-        "[devices] " + describe(ranks, rank) + " has " + kConnections + " at " +
-        std::to_string(ranks[rank].connections) +
-        "; with fewer than 32 a transfer of NCCL may wait behind one that needs it done. Set it to "
-        "32 in the environment of all ranks, or call prepare_devices() at the start of main");
+    const std::string fault = fault_of_environment(ranks[rank]);
+    if (fault.empty()) continue;
+    throw InvalidArgument("[devices] " + describe(ranks, rank) + fault +
+                          " in the environment of all ranks, or call prepare_devices() at the "
+                          "start of main");
   }
 }
 
@@ -141,6 +174,8 @@ void check_connections(std::span<const RankDevice> ranks) {
 
 void prepare_devices() {
   setenv(kConnections, std::to_string(kNeededConnections).c_str(), 0);
+  setenv(kLoading, "EAGER", 0);
+  setenv(kNoReaching, "1", 0);
 }
 
 int device_of_local_rank(int host_rank, int device_count) {
@@ -170,7 +205,7 @@ Transport choose_transport(std::span<const RankDevice> ranks, const DeviceOption
   }
   if (!shared.empty() || !lacking.empty()) return Transport::kStaged;
   if (ranks.size() == 1) return Transport::kStaged;  // nothing travels
-  check_connections(ranks);
+  check_environment(ranks);
   return Transport::kNccl;
 }
 

@@ -14,8 +14,9 @@
 namespace penstock::comm {
 
 // Call it first in a process that is to compute on devices with NCCL, before other threads start
-// and before anything asks for a device: the driver reads the environment once. Sets
-// CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set.
+// and before anything asks for a device: the driver and NCCL read the environment once. Sets,
+// unless they are set, CUDA_DEVICE_MAX_CONNECTIONS to 32, CUDA_MODULE_LOADING to EAGER and
+// NCCL_P2P_DIRECT_DISABLE to 1; docs/devices.md says why.
 void prepare_devices();
 
 enum class Transport : std::uint8_t {
@@ -35,11 +36,14 @@ struct RankDevice {
   std::string host_name;
   int host_rank = 0;
   int host_size = 1;
-  int device_count = 0;   // that it sees
-  int device = 0;         // that it takes, as it numbers them; -1: it sees none
-  std::string device_id;  // of the device, whatever its number
-  bool nccl = false;      // this build has NCCL
-  int connections = 8;    // queues of the device that work can wait in at once
+  int device_count = 0;    // that it sees
+  int device = 0;          // that it takes, as it numbers them; -1: it sees none
+  std::string device_id;   // of the device, whatever its number
+  bool nccl = false;       // this build has NCCL
+  int connections = 8;     // queues of the device that work can wait in at once
+  bool loads_late = true;  // kernels are loaded when they are first started
+  // NCCL reaches into tensors of other ranks of the process, on other devices.
+  bool reaches_peers = false;
 };
 
 // What all ranks agree on.
@@ -55,7 +59,8 @@ int device_of_local_rank(int host_rank, int device_count);
 // kNccl or kStaged, the same on every rank. Throws InvalidArgument, naming the host, the local
 // ranks and the number of devices, when a rank has no device, or ranks have the same one without
 // sharing or with kNccl; Unsupported when kNccl is asked for and a rank's build has none;
-// InvalidArgument when NCCL is to be used and a device has too few connections.
+// InvalidArgument when NCCL is to be used and a rank's environment is not that of
+// prepare_devices().
 Transport choose_transport(std::span<const RankDevice> ranks, const DeviceOptions& options);
 
 // Collective over the world, and waits. Throws on every rank what choose_transport() throws.

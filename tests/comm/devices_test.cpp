@@ -32,6 +32,7 @@ void add_host(std::vector<RankDevice>& ranks, int count, int devices) {
     if (rank.device >= 0) rank.device_id = "0000:0" + std::to_string(rank.device) + ":00.0";
     rank.nccl = true;
     rank.connections = 32;
+    rank.loads_late = false;
   }
 }
 
@@ -114,6 +115,22 @@ TEST(ChooseTransport, NeedsConnections) {
   ranks[1].connections = 8;
   expect_parts(refusal<InvalidArgument>(ranks, {}),
                {"rank 1", "CUDA_DEVICE_MAX_CONNECTIONS at 8", "prepare_devices()"});
+  EXPECT_EQ(choose_transport(ranks, {.transport = Transport::kStaged}), Transport::kStaged);
+}
+
+TEST(ChooseTransport, NeedsKernelsThatAreLoaded) {
+  std::vector<RankDevice> ranks = hosts(1, 2, 2);
+  ranks[1].loads_late = true;
+  expect_parts(refusal<InvalidArgument>(ranks, {}),
+               {"rank 1", "CUDA_MODULE_LOADING to EAGER", "prepare_devices()"});
+  EXPECT_EQ(choose_transport(ranks, {.transport = Transport::kStaged}), Transport::kStaged);
+}
+
+TEST(ChooseTransport, NeedsNcclToLeaveOtherDevicesAlone) {
+  std::vector<RankDevice> ranks = hosts(1, 2, 2);
+  ranks[0].reaches_peers = true;
+  expect_parts(refusal<InvalidArgument>(ranks, {}),
+               {"rank 0", "NCCL_P2P_DIRECT_DISABLE to 1", "prepare_devices()"});
   EXPECT_EQ(choose_transport(ranks, {.transport = Transport::kStaged}), Transport::kStaged);
 }
 

@@ -22,7 +22,11 @@ case "${0##*/} $*" in
     fi
     echo "========= ERROR SUMMARY: 0 errors"
     exit $status ;;
+  *TwoStagesOnOneDevice*)  # sees one, or its ranks would take two
+    case "$CUDA_VISIBLE_DEVICES" in *,* | "") exit 1 ;; esac
+    tests 4 4 ;;
   *TwoStagesOverNccl*)
+    if [ "$CUDA_MODULE_LOADING $NCCL_P2P_DIRECT_DISABLE" != "EAGER 1" ]; then exit 1; fi
     tests 1 0
     printf 'a.cpp:3: Skipped\none device, not two\n\n[  SKIPPED ] T.TwoStagesOverNccl (0 ms)\n' ;;
   "tensor_cuda_parity_test_gpu ")

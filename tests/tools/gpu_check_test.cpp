@@ -73,6 +73,7 @@ TEST_F(GpuCheck, TellsWhatPassedAndWhatOneDeviceCannotShow) {
   expect_row(lines, "operations against double precision", "passed", "5 of 5 tests");
   expect_row(lines, "racecheck of operations", "passed", "4 of 4 tests");
   expect_row(lines, "training against the CPU", "passed", "4 of 4 tests");
+  expect_row(lines, "two stages on one device", "passed", "4 of 4 tests");
   expect_row(lines, "two stages over NCCL", "could not run", "one device, not two");
   expect_row(lines, "penstock-train in two stages", "passed",
              "10 losses, at most 0.0e+00 off the CPU's");
