@@ -6,6 +6,7 @@
 #include "comm/device/alone.h"
 #include "comm/device/facts.h"
 #include "comm/error.h"
+#include "comm/nccl/check.h"
 #include "comm/nccl/connect.h"
 #include "comm/nccl/nccl.h"
 #include "tensor/error.h"
@@ -20,6 +21,21 @@ using tensor::Tensor;
 // Kernels of all channels of a rank wait on the device beside each other, and beside what it
 // computes: together they must leave room there.
 constexpr int kMostBlocksOfChannel = 8;
+
+// A rank begins the transfers of one communicator while those of others are still with NCCL, which
+// earlier ones refuse, or confuse, on one thread.
+constexpr int kOldest = NCCL_VERSION(2, 27, 0);
+
+// Of the library that was found at run time.
+void check_version() {
+  int version = 0;
+  check(ncclGetVersion(&version), "ncclGetVersion");
+  if (version >= kOldest) return;
+  throw tensor::Unsupported("[nccl] expected NCCL 2.27 or newer, got version code " +
+                            std::to_string(version) +
+                            "; put a newer libnccl.so.2 on the loader's path, or have tensors "
+                            "travel staged");
+}
 
 bool on_host(const Tensor& tensor) {
   return tensor.defined() && tensor.device() == tensor::kCpuDevice;
@@ -94,6 +110,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 void NcclCommunicator::connect() {
+  check_version();
   const std::vector<Channel> channels = channels_of(links_, size());
   const std::vector<ncclUniqueId> ids = agree_on_ids(*plane_->host, channels);
   const int device = plane_->memory->device().index;
