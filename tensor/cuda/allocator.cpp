@@ -61,6 +61,11 @@ class CudaAllocator final : public Allocator {
     std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
     check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep),
           "cudaMemPoolSetAttribute");
+    // Nor does the driver, where memory is short, have a stream wait for another's queued work to
+    // get a block of that one: what arrives must not wait for what computes (side_stream.h).
+    int never = 0;
+    check(cudaMemPoolSetAttribute(pool_, cudaMemPoolReuseAllowInternalDependencies, &never),
+          "cudaMemPoolSetAttribute");
   }
   ~CudaAllocator() override { queue_->finish(); }
 

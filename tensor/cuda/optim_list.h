@@ -87,9 +87,9 @@ __device__ __forceinline__ void with_dtype(DType dtype, const Visit& visit) {
 
 // Updates kCount elements from i on. A rule says what it reads and writes:
 //   kGrad, kStates, kWrites      the gradient; the first so many states; the parameter
-//   rule(item's step, g, p, a, b)  one element: g the gradient, p the parameter, a and b the
-//   states;
-//                                  returns what is to be squared and added up where kSums is true
+//   rule(item's step, g, p, a, b)
+//                                one element: g the gradient, p the parameter, a and b the states;
+//                                returns what is to be squared and added up where kSums is true
 template <int kCount, class C, class Rule>
 __device__ __forceinline__ void update_elements(const ListItem& item, std::int64_t i,
                                                 const Rule& rule, double (&sums)[2]) {

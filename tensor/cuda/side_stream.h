@@ -34,8 +34,9 @@ class SideStream {
 };
 
 // Memory for what work on the stream is to write. Its blocks can be written by the stream at once,
-// whatever the memory's own queue has still to do, and go back to the memory in the order of the
-// memory's queue, which must have waited for the writing by then. Everything else is the memory's.
+// whatever the memory's own queue has still to do (but after that where there was no other room),
+// and go back to the memory in the order of the memory's queue, which must have waited for the
+// writing by then. Everything else is the memory's.
 std::shared_ptr<Allocator> arrival_memory(std::shared_ptr<SideStream> stream,
                                           std::shared_ptr<Allocator> memory);
 

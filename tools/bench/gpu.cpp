@@ -125,8 +125,7 @@ void bench_gpu(const GpuOptions& options) {
   if (tensor::cuda::device_count() == 0) {
     throw std::runtime_error(
         "gpu: this process sees no CUDA device, so nothing was measured; see what nvidia-smi "
-        "lists, "
-        "what CUDA_VISIBLE_DEVICES hides, and whether the build has PENSTOCK_CUDA");
+        "lists, what CUDA_VISIBLE_DEVICES hides, and whether the build has PENSTOCK_CUDA");
   }
   if (is_wanted(options, "kernels")) bench_gpu_kernels(options.kernels, options.repeats);
   for (const GpuModel& model : options.models) {
