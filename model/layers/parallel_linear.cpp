@@ -56,7 +56,7 @@ std::vector<Tensor> ColumnLinear::forward(Context& context, std::span<const Tens
   return {gather_features(context, apply(context, copy_to_group(context, inputs[0])), out_)};
 }
 
-Tensor ColumnLinear::apply(Context& context, const Tensor& x) {
+ColumnLinear::Weights ColumnLinear::own_weights(Context& context) const {
   Tensor weight = context.weight(weight_);
   Tensor bias = bias_ == nullptr ? Tensor() : context.weight(*bias_);
   const int size = context.model.size;
@@ -67,7 +67,17 @@ Tensor ColumnLinear::apply(Context& context, const Tensor& x) {
     weight = tensor::slice_rows(context, weight, begin, end);
     if (bias_ != nullptr) bias = tensor::slice_rows(context, bias, begin, end);
   }
-  return tensor::linear(context, x, weight, bias, layout_);
+  return {std::move(weight), std::move(bias)};
+}
+
+Tensor ColumnLinear::apply(Context& context, const Tensor& x) {
+  const Weights own = own_weights(context);
+  return tensor::linear(context, x, own.weight, own.bias, layout_);
+}
+
+tensor::GeluHidden ColumnLinear::apply_gelu(Context& context, const Tensor& x) {
+  const Weights own = own_weights(context);
+  return tensor::linear_gelu(context, x, own.weight, own.bias, layout_);
 }
 
 RowLinear::RowLinear(std::int64_t in, std::int64_t out, const LinearOptions& options)
@@ -85,13 +95,26 @@ std::vector<Tensor> RowLinear::forward(Context& context, std::span<const Tensor>
   return {apply(context, own_features(context, inputs[0]))};
 }
 
-Tensor RowLinear::apply(Context& context, const Tensor& x) {
+template <class Multiply>
+Tensor RowLinear::project(Context& context, const Multiply& multiply) {
   const Tensor weight = context.weight(weight_);
   const Tensor bias = bias_ == nullptr ? Tensor() : context.weight(*bias_);
-  if (context.model.size == 1) return tensor::linear(context, x, weight, bias, layout_);
+  if (context.model.size == 1) return multiply(weight, bias);
   // One rank's addend must not have the bias, which counts once.
-  const Tensor sum = leave_group(context, tensor::linear(context, x, weight, {}, layout_));
+  const Tensor sum = leave_group(context, multiply(weight, Tensor()));
   return bias.defined() ? tensor::add(context, sum, bias) : sum;
+}
+
+Tensor RowLinear::apply(Context& context, const Tensor& x) {
+  return project(context, [&](const Tensor& weight, const Tensor& bias) {
+    return tensor::linear(context, x, weight, bias, layout_);
+  });
+}
+
+Tensor RowLinear::apply(Context& context, const tensor::GeluHidden& x) {
+  return project(context, [&](const Tensor& weight, const Tensor& bias) {
+    return tensor::gelu_linear(context, x, weight, bias, layout_);
+  });
 }
 
 }  // namespace penstock::model

@@ -38,8 +38,15 @@ class ColumnLinear final : public Layer {
   // units than ranks, a unit is that of several ranks: of rank r unit r · units ÷ size, rounded
   // down.
   Tensor apply(Context& context, const Tensor& x);
+  // The same with GELU on its way to a RowLinear: see tensor/ops/matmul.h.
+  tensor::GeluHidden apply_gelu(Context& context, const Tensor& x);
 
  private:
+  struct Weights {
+    Tensor weight, bias;
+  };
+  Weights own_weights(Context& context) const;
+
   std::int64_t out_;
   Split::Block replicated_;  // with kReplicate, the one block
   Parameter& weight_;
@@ -59,8 +66,13 @@ class RowLinear final : public Layer {
   // This rank's features, as a column-parallel layer gave them, to the outputs that leave_group
   // gives.
   Tensor apply(Context& context, const Tensor& x);
+  Tensor apply(Context& context, const tensor::GeluHidden& x);
 
  private:
+  // multiply(weight, bias) is this rank's addend of the outputs.
+  template <class Multiply>
+  Tensor project(Context& context, const Multiply& multiply);
+
   Parameter& weight_;
   Parameter* bias_ = nullptr;
   tensor::WeightLayout layout_;

@@ -8,7 +8,6 @@
 #include "tensor/error.h"
 #include "tensor/ops/attention.h"
 #include "tensor/ops/elementwise.h"
-#include "tensor/ops/gelu.h"
 
 namespace penstock::model {
 
@@ -80,7 +79,7 @@ std::vector<Tensor> Mlp::forward(Context& context, std::span<const Tensor> input
 }
 
 Tensor Mlp::apply(Context& context, const Tensor& x) {
-  const Tensor hidden = tensor::gelu(context, c_fc_.apply(context, enter_group(context, x)));
+  const tensor::GeluHidden hidden = c_fc_.apply_gelu(context, enter_group(context, x));
   return dropout(context, c_proj_.apply(context, hidden), dropout_);
 }
 

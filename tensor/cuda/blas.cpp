@@ -102,10 +102,19 @@ struct Plan {
 };
 
 cublasLtEpilogue_t epilogue_of(const Product& product) {
+  if (product.gelu == Product::Gelu::kGrad) return CUBLASLT_EPILOGUE_DGELU;
+  if (product.gelu == Product::Gelu::kForward) {
+    return product.bias != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  }
   if (product.sums != nullptr) {
     return product.sums_of_a ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BGRADA;
   }
   return product.bias != nullptr ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// The bias, or where the sums go; null: neither.
+const void* vector_of(const Product& product) {
+  return product.sums != nullptr ? product.sums : product.bias;
 }
 
 Plan::Plan(const Product& product, bool tf32)
@@ -123,15 +132,13 @@ Plan::Plan(const Product& product, bool tf32)
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, operation(product.shape.transpose_a));
   const cublasLtEpilogue_t epilogue = epilogue_of(product);
   set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+  if (product.before != nullptr) {
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, product.shape.n);
+  }
+  if (vector_of(product) != nullptr) {
     const DType vector = product.sums != nullptr ? product.out : product.in;
     set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(vector));
   }
-}
-
-// The bias, or where the sums go; null: neither.
-const void* vector_of(const Product& product) {
-  return product.sums != nullptr ? product.sums : product.bias;
 }
 
 void choose_algorithm(cublasLtHandle_t handle, const Product& product, Plan& plan) {
@@ -196,9 +203,15 @@ bool Blas::multiply(const Product& product) {
   if (std::max({s.m, s.n, s.k, product.batch}) > most || s.k == 0) return false;
   const void* vector = vector_of(product);
   if (vector != nullptr && alignment_of(vector) < 16) return false;
+  // What cuBLASLt asks of the matrix beside the result.
+  if (product.before != nullptr && (alignment_of(product.before) < 16 || s.n % 8 != 0))
+    return false;
   const auto [place, fresh] = plans_->by_key.try_emplace(key_of(product), product, tf32_);
   Plan& plan = place->second;
   if (vector != nullptr) set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
+  if (product.before != nullptr) {
+    set(plan.description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, product.before);
+  }
   if (fresh) choose_algorithm(handle_, product, plan);
   if (!plan.found) return false;
   if (workspace_ == nullptr) {

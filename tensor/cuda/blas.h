@@ -29,6 +29,10 @@ struct Product {
   // op(b), [n]. They are the bias's gradient where the product is that of the weight.
   void* sums = nullptr;
   bool sums_of_a = false;
+  // For one product in one dtype that does not accumulate: c becomes gelu(c), and `before` gets
+  // what it was; or c becomes c · gelu'(before). In the tanh form.
+  enum class Gelu : std::uint8_t { kNone, kForward, kGrad } gelu = Gelu::kNone;
+  void* before = nullptr;  // [m, n]
 };
 
 // What was found out about a product is kept for the next one of its shape. Used by one thread.

@@ -140,4 +140,22 @@ Tensor matmul_and_sum(Context& context, const GemmShape& shape, const Tensor& a,
   return queue_of(context).blas().multiply(product) ? sums : Tensor();
 }
 
+bool matmul_gelu(const Context& context, const GemmShape& shape, const Tensor& a, const Tensor& b,
+                 const Tensor* bias, const Tensor& before, const Tensor& c) {
+  if (c.numel() == 0) return false;
+  Product product = product_of(1, shape, a, b, bias, false, c);
+  product.gelu = Product::Gelu::kForward;
+  product.before = before.raw();
+  return queue_of(context).blas().multiply(product);
+}
+
+bool matmul_gelu_grad(const Context& context, const GemmShape& shape, const Tensor& a,
+                      const Tensor& b, const Tensor& before, const Tensor& c) {
+  if (c.numel() == 0) return false;
+  Product product = product_of(1, shape, a, b, nullptr, false, c);
+  product.gelu = Product::Gelu::kGrad;
+  product.before = before.raw();
+  return queue_of(context).blas().multiply(product);
+}
+
 }  // namespace penstock::tensor::cuda

@@ -19,6 +19,14 @@ enum class SumOf : std::uint8_t { kNothing, kA, kB };
 Tensor matmul_and_sum(Context& context, const GemmShape& shape, const Tensor& a, const Tensor& b,
                       bool accumulate, const Tensor& c, SumOf what);
 
+// One product with GELU on its way, of tensors of one dtype: before = op(a)·op(b), plus bias where
+// it is not null, and c = gelu(before); or c = op(a)·op(b) · gelu'(before). False, and nothing was
+// computed, where cuBLASLt has no such product. Its GELU is the tanh form, as gelu.h's.
+bool matmul_gelu(const Context& context, const GemmShape& shape, const Tensor& a, const Tensor& b,
+                 const Tensor* bias, const Tensor& before, const Tensor& c);
+bool matmul_gelu_grad(const Context& context, const GemmShape& shape, const Tensor& a,
+                      const Tensor& b, const Tensor& before, const Tensor& c);
+
 // A product of matrices anywhere in the device's memory, for kernels that are made of some.
 struct Product;
 class Queue;

@@ -90,6 +90,14 @@ Tensor matmul_and_sum(Context&, const GemmShape&, const Tensor&, const Tensor&, 
                       SumOf) {
   throw_absent();
 }
+bool matmul_gelu(const Context&, const GemmShape&, const Tensor&, const Tensor&, const Tensor*,
+                 const Tensor&, const Tensor&) {
+  throw_absent();
+}
+bool matmul_gelu_grad(const Context&, const GemmShape&, const Tensor&, const Tensor&, const Tensor&,
+                      const Tensor&) {
+  throw_absent();
+}
 void layer_norm(const Context&, const Tensor&, const Tensor&, const Tensor&, double, const Tensor&,
                 const Tensor&, const Tensor&) {
   throw_absent();

@@ -5,7 +5,9 @@
 #include <numeric>
 #include <string>
 
+#include "tensor/cpu/gelu.h"
 #include "tensor/cpu/matmul.h"
+#include "tensor/cuda/gelu.h"
 #include "tensor/cuda/matmul.h"
 #include "tensor/ops/add_grad.h"
 #include "tensor/ops/check.h"
@@ -67,6 +69,21 @@ Tensor give_gradient(Context& context, Backward& node, bool weights, int input, 
   return sums;
 }
 
+// The gradient of what GELU was taken of, from the product that is the gradient of its result.
+Tensor grad_before_gelu(Context& context, const Product& product, const Tensor& before) {
+  const Tensor gradient = Tensor::empty(context, before.shape(), before.dtype());
+  const Product& p = product;
+  if (context.device.type == DeviceType::kCuda &&
+      cuda::matmul_gelu_grad(context, p.shape, p.a, p.b, before, gradient)) {
+    return gradient;
+  }
+  compute(context, product, nullptr, false, gradient);
+  on_device(
+      context, [&] { cpu::gelu_grad(context, gradient, before, gradient); },
+      [&] { cuda::gelu_grad(context, gradient, before, gradient); });
+  return gradient;
+}
+
 void check_linear(const Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias,
                   WeightLayout layout) {
   check_floating("linear", context, {&x, &weight});
@@ -93,8 +110,11 @@ void check_linear(const Context& context, const Tensor& x, const Tensor& weight,
   }
 }
 
-// Gradients of linear; saved are x and the weight.
-void linear_grads(Context& context, Backward& node, WeightLayout layout, bool weights) {
+enum class LinearOf : std::uint8_t { kInput, kGelu };
+
+// Gradients of linear; saved are x and the weight, and of a GELU's result what came before it.
+void linear_grads(Context& context, Backward& node, WeightLayout layout, LinearOf of,
+                  bool weights) {
   const Tensor& gradient = node.grad();
   const bool out_in = layout == WeightLayout::kOutIn;
   const std::int64_t out = gradient.dim(-1);
@@ -102,8 +122,12 @@ void linear_grads(Context& context, Backward& node, WeightLayout layout, bool we
   if (node.wants(0)) {
     const Tensor& weight = node.saved(1);
     const std::int64_t in = weight.dim(out_in ? 1 : 0);
-    give_gradient(context, node, weights, 0, gradient.shape().with_dim(-1, in),
-                  {"linear", 1, {rows, in, out, false, !out_in}, gradient, weight});
+    const Product product{"linear", 1, {rows, in, out, false, !out_in}, gradient, weight};
+    if (of == LinearOf::kGelu) {
+      node.set(0, grad_before_gelu(context, product, node.saved(2)));
+    } else {
+      give_gradient(context, node, weights, 0, gradient.shape().with_dim(-1, in), product);
+    }
   }
   Tensor bias_grad;
   if (node.wants(1)) {
@@ -126,6 +150,32 @@ void linear_grads(Context& context, Backward& node, WeightLayout layout, bool we
     node.set(2, bias_grad);
   } else {
     set_sum(context, node, 2, gradient);
+  }
+}
+
+Tensor empty_result(const Context& context, const Tensor& x, const Tensor& weight,
+                    WeightLayout layout) {
+  const std::int64_t out = weight.dim(layout == WeightLayout::kOutIn ? 0 : 1);
+  return Tensor::empty(context, x.shape().with_dim(-1, out), x.dtype());
+}
+
+Product product_of(const Tensor& x, const Tensor& weight, WeightLayout layout) {
+  const bool out_in = layout == WeightLayout::kOutIn;
+  const std::int64_t rows = leading(x.shape(), x.shape().rank() - 1);
+  return {"linear", 1, {rows, weight.dim(out_in ? 0 : 1), x.dim(-1), false, out_in}, x, weight};
+}
+
+// `factor` is what was multiplied: x, or gelu(x).
+void record_linear(Context& context, const Tensor& x, const Tensor& factor, const Tensor& weight,
+                   const Tensor& bias, WeightLayout layout, Tensor& y) {
+  const LinearOf of = &x == &factor ? LinearOf::kInput : LinearOf::kGelu;
+  const char* name = of == LinearOf::kInput ? "linear" : "gelu_linear";
+  if (Recorder node = record(context, name, {&x, &weight, &bias}, {&y})) {
+    node.save_for(1, factor);
+    node.save_for(0, weight);
+    if (of == LinearOf::kGelu) node.save_for(0, x);
+    node.input_grad([=](Context& c, Backward& n) { linear_grads(c, n, layout, of, false); });
+    node.weight_grad([=](Context& c, Backward& n) { linear_grads(c, n, layout, of, true); });
   }
 }
 
@@ -184,19 +234,35 @@ void matmul_grads(Context& context, Backward& node, bool batched, bool weights) 
 Tensor linear(Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias,
               WeightLayout layout) {
   check_linear(context, x, weight, bias, layout);
-  const bool out_in = layout == WeightLayout::kOutIn;
-  const std::int64_t in = x.dim(-1);
-  const std::int64_t out = weight.dim(out_in ? 0 : 1);
-  Tensor y = Tensor::empty(context, x.shape().with_dim(-1, out), x.dtype());
-  const std::int64_t rows = leading(x.shape(), x.shape().rank() - 1);
-  compute(context, {"linear", 1, {rows, out, in, false, out_in}, x, weight},
-          bias.defined() ? &bias : nullptr, false, y);
-  if (Recorder node = record(context, "linear", {&x, &weight, &bias}, {&y})) {
-    node.save_for(1, x);
-    node.save_for(0, weight);
-    node.input_grad([layout](Context& c, Backward& n) { linear_grads(c, n, layout, false); });
-    node.weight_grad([layout](Context& c, Backward& n) { linear_grads(c, n, layout, true); });
+  Tensor y = empty_result(context, x, weight, layout);
+  compute(context, product_of(x, weight, layout), bias.defined() ? &bias : nullptr, false, y);
+  record_linear(context, x, x, weight, bias, layout, y);
+  return y;
+}
+
+GeluHidden linear_gelu(Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                       WeightLayout layout) {
+  check_linear(context, x, weight, bias, layout);
+  GeluHidden y{empty_result(context, x, weight, layout), empty_result(context, x, weight, layout)};
+  const Product product = product_of(x, weight, layout);
+  const Tensor* added = bias.defined() ? &bias : nullptr;
+  if (context.device.type != DeviceType::kCuda ||
+      !cuda::matmul_gelu(context, product.shape, x, weight, added, y.before, y.value)) {
+    compute(context, product, added, false, y.before);
+    on_device(
+        context, [&] { cpu::gelu(context, y.before, y.value); },
+        [&] { cuda::gelu(context, y.before, y.value); });
   }
+  record_linear(context, x, x, weight, bias, layout, y.before);
+  return y;
+}
+
+Tensor gelu_linear(Context& context, const GeluHidden& x, const Tensor& weight, const Tensor& bias,
+                   WeightLayout layout) {
+  check_linear(context, x.value, weight, bias, layout);
+  Tensor y = empty_result(context, x.value, weight, layout);
+  compute(context, product_of(x.value, weight, layout), bias.defined() ? &bias : nullptr, false, y);
+  record_linear(context, x.before, x.value, weight, bias, layout, y);
   return y;
 }
 

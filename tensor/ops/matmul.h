@@ -24,6 +24,20 @@ enum class WeightLayout : std::uint8_t {
 Tensor linear(Context& context, const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               WeightLayout layout = WeightLayout::kOutIn);
 
+// The two linear layers of an MLP around a GELU, in gelu()'s tanh form:
+//   gelu_linear(context, linear_gelu(context, x, w1, b1), w2, b2)
+// is linear(context, gelu(context, linear(context, x, w1, b1)), w2, b2), and bit for bit so on the
+// CPU. On a CUDA device GELU and its gradient are part of the products where cuBLASLt has them, and
+// then GELU is of the unrounded sum. Whose GELU is to be the exact one needs another operation.
+struct GeluHidden {
+  Tensor before;  // recorded
+  Tensor value;   // gelu(before); its gradient goes by way of gelu_linear alone
+};
+GeluHidden linear_gelu(Context& context, const Tensor& x, const Tensor& weight,
+                       const Tensor& bias = {}, WeightLayout layout = WeightLayout::kOutIn);
+Tensor gelu_linear(Context& context, const GeluHidden& x, const Tensor& weight,
+                   const Tensor& bias = {}, WeightLayout layout = WeightLayout::kOutIn);
+
 // a [..., M, K] times b [K, N], or b [..., K, N] with a's leading dimensions: [..., M, N].
 Tensor matmul(Context& context, const Tensor& a, const Tensor& b);
 

@@ -240,6 +240,7 @@ cublasStatus_t Product::check() const {
   if (x.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && in != CUDA_R_32F) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
+  if (f64 && (has_gelu() || has_gelu_gradient())) return CUBLAS_STATUS_NOT_SUPPORTED;
   const Operand vector = bias();
   if (vector.layout.rows > 0 && vector.layout.type != out) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (has_aux() && (x.aux_ld < static_cast<std::int64_t>(m) || x.aux_ld % 8 != 0 ||

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tensor/error.h"
+#include "tensor/ops/gelu.h"
 #include "tensor/tape.h"
 #include "tests/support/bitwise.h"
 #include "tests/support/errors.h"
@@ -182,6 +184,52 @@ TEST(Linear, NamesItselfAndTheShapesInErrors) {
   EXPECT_THROW(linear(context, x, Tensor::zeros(meta_context(), {8, 12}, DType::kF32)),
                InvalidArgument);
   EXPECT_THROW(linear(context, Tensor(), good), InvalidArgument);
+}
+
+TEST(LinearGelu, HasTheBitsOfItsParts) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    // Outputs and gradients, in one pass or in two.
+    const auto run = [&](bool fused, bool split) {
+      Context context = cpu_context();
+      const auto numbers = [&](const Shape& shape, std::uint64_t seed) {
+        return uniform(context, shape, dtype, -1, 1, seed);
+      };
+      Tape tape;
+      const Tensor values[] = {numbers({14, 9}, 1), numbers({9, 20}, 2), numbers({20}, 3),
+                               numbers({20, 7}, 4), numbers({7}, 5)};
+      GradSlot slots[5];
+      std::vector<Tensor> x = {tape.input(values[0], true)};
+      for (std::size_t i = 1; i < 5; ++i) {
+        slots[i].grad = Tensor::zeros(context, values[i].shape(), dtype);
+        x.push_back(tape.weight(values[i], &slots[i]));
+      }
+      context.tape = &tape;
+      const auto layout = WeightLayout::kInOut;
+      const Tensor y =
+          fused ? gelu_linear(context, linear_gelu(context, x[0], x[1], x[2], layout), x[3], x[4],
+                              layout)
+                : linear(context, gelu(context, linear(context, x[0], x[1], x[2], layout)), x[3],
+                         x[4], layout);
+      context.tape = nullptr;
+      tape.seed(y, numbers(y.shape(), 6));
+      if (split) {
+        tape.backward_input(context);
+        tape.backward_weight(context);
+      } else {
+        tape.backward(context);
+      }
+      std::vector<Tensor> results = {y, tape.take_input_grad(0)};
+      for (std::size_t i = 1; i < 5; ++i) results.push_back(slots[i].grad);
+      return results;
+    };
+    const std::vector<Tensor> wanted = run(false, false);
+    for (const bool split : {false, true}) {
+      const std::vector<Tensor> got = run(true, split);
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        EXPECT_EQ(std::memcmp(got[i].raw(), wanted[i].raw(), wanted[i].nbytes()), 0) << i;
+      }
+    }
+  }
 }
 
 TEST(Matmul, EqualsAPlainLoopForBatchesAndForOneRightSide) {

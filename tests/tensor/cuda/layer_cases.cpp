@@ -33,6 +33,26 @@ OpCase linear_case(const std::string& name, WeightLayout layout, std::int64_t in
           .grad = kGrad};
 }
 
+// Sizes that cuBLASLt's GELU takes, and others.
+OpCase gelu_case(const std::string& name, WeightLayout layout, std::int64_t width,
+                 std::int64_t hidden) {
+  const bool out_in = layout == WeightLayout::kOutIn;
+  const tensor::Shape up = out_in ? tensor::Shape{hidden, width} : tensor::Shape{width, hidden};
+  const tensor::Shape down = out_in ? tensor::Shape{width, hidden} : tensor::Shape{hidden, width};
+  return {.name = name,
+          .function = [layout](Context& c, Inputs x) -> std::vector<Tensor> {
+            const tensor::GeluHidden plain = linear_gelu(c, x[0], x[1], {}, layout);
+            const tensor::GeluHidden biased = linear_gelu(c, x[0], x[1], x[2], layout);
+            return {gelu_linear(c, biased, x[3], x[4], layout),
+                    gelu_linear(c, plain, x[3], {}, layout)};
+          },
+          .inputs = {{{6, 5, width}}, {up}, {{hidden}}, {down}, {{width}}},
+          .output = kOutput,
+          .grad = 2 * kGrad,
+          .fused = true,
+          .rounds = true};
+}
+
 OpCase matmul_case() {
   return {.name = "matmul",
           .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
@@ -117,16 +137,18 @@ OpCase conv_case() {
 }  // namespace
 
 std::vector<OpCase> layer_cases() {
-  return {
-      linear_case("linear", WeightLayout::kOutIn, 24, 40),
-      linear_case("linear_by_inputs", WeightLayout::kInOut, 24, 40),
-      linear_case("linear_of_odd_sizes", WeightLayout::kOutIn, 13, 9), matmul_case(),
-      // More than two tiles of keys, so that each place of shared memory is used again.
-      attention_case("attention", 150, 64, {.heads = 2, .kv_heads = 1, .causal = true}),
-      attention_case("attention_to_all", 70, 128, {.heads = 1, .kv_heads = 1, .causal = false}),
-      attention_case("attention_of_small_heads", 37, 5, {.heads = 4, .kv_heads = 2}),
-      norm_case(40, 96), norm_case(9, 7), cross_entropy_case(7), cross_entropy_case(304),
-      class_parts_case(), conv_case()};
+  return {linear_case("linear", WeightLayout::kOutIn, 24, 40),
+          linear_case("linear_by_inputs", WeightLayout::kInOut, 24, 40),
+          linear_case("linear_of_odd_sizes", WeightLayout::kOutIn, 13, 9),
+          gelu_case("linear_gelu", WeightLayout::kOutIn, 24, 40),
+          gelu_case("linear_gelu_by_inputs", WeightLayout::kInOut, 16, 64),
+          gelu_case("linear_gelu_of_odd_sizes", WeightLayout::kInOut, 13, 9), matmul_case(),
+          // More than two tiles of keys, so that each place of shared memory is used again.
+          attention_case("attention", 150, 64, {.heads = 2, .kv_heads = 1, .causal = true}),
+          attention_case("attention_to_all", 70, 128, {.heads = 1, .kv_heads = 1, .causal = false}),
+          attention_case("attention_of_small_heads", 37, 5, {.heads = 4, .kv_heads = 2}),
+          norm_case(40, 96), norm_case(9, 7), cross_entropy_case(7), cross_entropy_case(304),
+          class_parts_case(), conv_case()};
 }
 
 }  // namespace penstock::testing

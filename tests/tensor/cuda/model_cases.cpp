@@ -4,7 +4,6 @@
 #include "tensor/ops/dropout.h"
 #include "tensor/ops/elementwise.h"
 #include "tensor/ops/embedding.h"
-#include "tensor/ops/gelu.h"
 #include "tensor/ops/matmul.h"
 #include "tensor/ops/norm.h"
 #include "tests/tensor/cuda/op_case.h"
@@ -26,8 +25,8 @@ OpCase feed_forward_case(const ModelSizes& sizes) {
   const std::int64_t width = sizes.width();
   return {.name = "feed_forward",
           .function = [](Context& c, Inputs in) -> std::vector<Tensor> {
-            const Tensor wide = linear(c, in[0], in[1], in[2], WeightLayout::kInOut);
-            return {linear(c, gelu(c, wide), in[3], in[4], WeightLayout::kInOut)};
+            const auto hidden = linear_gelu(c, in[0], in[1], in[2], WeightLayout::kInOut);
+            return {gelu_linear(c, hidden, in[3], in[4], WeightLayout::kInOut)};
           },
           .inputs = {{{1, sizes.tokens, width}, -2, 2},
                      {{width, 4 * width}, -0.1, 0.1},

@@ -241,7 +241,11 @@ std::vector<OpResult> run_op(const OpCase& op, const OpForm& form, Context& devi
 
 std::string compare_results(const OpCase& op, const std::vector<OpResult>& got,
                             const std::vector<OpResult>& wanted) {
-  return compare(got, wanted, [&](const OpResult& each) { return allowed_to(op, each); });
+  return compare(got, wanted, [&](const OpResult& each) {
+    Allowed allowed = allowed_to(op, each);
+    if (op.fused) allowed.unit = std::max(allowed.unit, unit(wanted.front().tensor.dtype()));
+    return allowed;
+  });
 }
 
 std::string compare_with_exact(const OpCase& op, const OpForm& form,

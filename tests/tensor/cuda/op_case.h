@@ -36,6 +36,7 @@ struct OpCase {
   bool backward = true;
   bool half = true;    // in 16 bits too
   bool waits = false;  // the host reads something on the way
+  bool fused = false;  // a device may round to the dtype of output 0 elsewhere than the CPU does
   // Where results are compared with exact ones:
   std::int64_t terms = 1;  // of the longest sum; f32 and f64 may err √terms times as much
   bool rounds = false;     // gradients of weights pass the inputs' dtype on the way

@@ -11,8 +11,10 @@
 #include "tensor/ops/activation.h"
 #include "tensor/ops/elementwise.h"
 #include "tensor/ops/gelu.h"
+#include "tensor/ops/matmul.h"
 #include "tensor/ops/pool.h"
 #include "tensor/ops/reduce.h"
+#include "tensor/tape.h"
 #include "tests/cuda_emulation/emulation.h"
 #include "tests/support/tensors.h"
 #include "tests/tensor/cuda/op_case.h"
@@ -78,6 +80,28 @@ TEST(CudaReductions, AreReadByTheHost) {
       EXPECT_FALSE(std::isfinite(sum_squares(device, upload())));
     }
   }
+}
+
+TEST(CudaProducts, HaveGeluAndItsGradientInThem) {
+  cuda_emulation::start();
+  Context device(tensor::cuda::make_cuda_allocator({}));
+  const auto numbers = [&](const tensor::Shape& shape) {
+    const std::vector<double> values(static_cast<std::size_t>(shape.numel()), 0.1);
+    return cast(device, make(device, shape, values), DType::kBF16);
+  };
+  tensor::Tape tape;
+  const Tensor x = tape.input(numbers({8, 16}), true), up = numbers({16, 64}), bias = numbers({64});
+  const Tensor down = numbers({64, 16}), seed = numbers({8, 16});
+  cuda_emulation::reset_counters();
+  device.tape = &tape;
+  const auto layout = tensor::WeightLayout::kInOut;
+  const Tensor y = gelu_linear(device, linear_gelu(device, x, up, bias, layout), down, {}, layout);
+  device.tape = nullptr;
+  tape.seed(y, seed);
+  tape.backward(device);
+  EXPECT_EQ(cuda_emulation::counters().products, 4);
+  EXPECT_TRUE(cuda_emulation::counters().launches.empty());
+  EXPECT_TRUE(std::isfinite(sum_squares(device, tape.take_input_grad(0))));
 }
 
 TEST(CudaElementwise, WhatIsNotANumberStaysSo) {
