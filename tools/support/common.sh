@@ -4,7 +4,7 @@
 packages_build=(cmake ninja-build g++ libopenblas-dev libhwy-dev nlohmann-json3-dev libxxhash-dev
                 libboost-program-options-dev libspdlog-dev)
 packages_mpi=(libopenmpi-dev openmpi-bin)
-packages_test=(libgtest-dev libbenchmark-dev libboost-context-dev)
+packages_test=(libgtest-dev libboost-context-dev)
 packages_style=(clang-format)
 
 say() { printf '%s\n' "== $*"; }
