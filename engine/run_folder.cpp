@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,10 @@ std::string this_process() {
 RunFolder::RunFolder(const std::filesystem::path& folder) : folder_(folder) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
+  if (error) {
+    throw tensor::Error("[run folder] " + folder_.string() +
+                        " cannot be made a folder: " + error.message() + "; choose another");
+  }
   lock();
 }
 
@@ -63,7 +68,7 @@ RunFolder::~RunFolder() {
 void RunFolder::lock() {
   const std::filesystem::path file = folder_ / kLockFile;
   lock_ = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) fail(file, "opened");
+  if (lock_ < 0) fail(file, "opened (" + std::generic_category().message(errno) + ")");
   if (flock(lock_, LOCK_EX | LOCK_NB) == 0) {
     alone_ = true;
     const std::string holder = this_process() + "\n";

@@ -98,6 +98,19 @@ TEST_F(PenstockTrainData, ReadsTextAndTokensAlike) {
                  1, "llmc.bin has 55432 at token 0; expected tokens in [0, 256)");
 }
 
+// Of the text, before anything is trained.
+TEST_F(PenstockTrainData, RefusesBytesBeyondTheVocabulary) {
+  std::ofstream(folder_ / "text.txt") << std::string(100, 'a') + "z";
+  const auto model = [](int vocabulary) {
+    return "gpt2:layers=1,width=16,heads=2,context=8,vocabulary=" + std::to_string(vocabulary);
+  };
+  const std::string more = "--steps 1 --data " + in("text.txt") + " --run " + in("run");
+  expect_refusal(train(model('z'), more), 1,
+                 "text.txt has the byte 122 at 100; expected bytes in [0, 122); give the model "
+                 "vocabulary=256");
+  EXPECT_EQ(train(model('z' + 1), more).status, 0);
+}
+
 // The keys and values of DeepSpeed's pipeline tutorial, which has no key of a pipeline.
 TEST_F(PenstockTrainData, TrainsAlexNetByTheConfigurationOfATutorial) {
   std::ofstream(folder_ / "run.json") << R"({

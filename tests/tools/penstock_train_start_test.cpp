@@ -96,6 +96,41 @@ TEST_F(PenstockTrainStart, ResumesWithAFreshOptimizer) {
   expect_end(train("--steps 1 --fresh-optimizer", "new"), 2, "--fresh-optimizer is for --resume");
 }
 
+TEST_F(PenstockTrainStart, EvaluatesACheckpointWithoutTraining) {
+  const std::string evaluation = " --eval-data " + in("text.txt");
+  const ToolResult trained = train("--steps 2" + evaluation);
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  const std::size_t begin = trained.err.find("step 2: evaluation loss ");
+  ASSERT_NE(begin, std::string::npos) << trained.err;
+  const std::string loss = trained.err.substr(begin, trained.err.find('\n', begin) - begin);
+  ASSERT_EQ(train("--steps 3 --resume").status, 0);
+  const std::string losses = text_of("run/losses.csv"), ranks = text_of("run/ranks.txt");
+  const ToolResult again = train("--steps 2 --resume=global_step2" + evaluation);
+  expect_end(again, 0, "nothing to train");
+  expect_end(again, 0, loss);
+  EXPECT_EQ(text_of("run/losses.csv"), losses);
+  EXPECT_EQ(text_of("run/ranks.txt"), ranks);
+}
+
+TEST_F(PenstockTrainStart, NamesARunFolderThatIsTakenForAModel) {
+  ASSERT_EQ(train("--steps 1").status, 0);
+  const ToolResult result =
+      run_tool(PENSTOCK_TRAIN, "--config " + in("run.json") + " --data " + in("text.txt") +
+                                   " --run " + in("other") + " --model " + in("run"));
+  expect_end(result, 1, "[model] " + in("run") + " is a run folder; expected one with");
+}
+
+TEST_F(PenstockTrainStart, SaysWhyARunFolderCannotBeMade) {
+  expect_end(train("--steps 1", "text.txt"), 1,
+             "text.txt cannot be made a folder: Not a directory; choose another");
+}
+
+TEST_F(PenstockTrainStart, WantsAnOptimizerBeforeItTakesTheFolder) {
+  std::ofstream(folder_ / "run.json") << R"({"train_batch_size": 8, "pipeline": {"stages": 2}})";
+  expect_end(train("--steps 1"), 1, "[train] the configuration has no \"optimizer\"");
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
 // --- the command line, and everything else
 
 TEST_F(PenstockTrainStart, RefusesMoreRanksThanAProcessCanRun) {
@@ -125,6 +160,13 @@ TEST_F(PenstockTrainStart, RefusesAnExportThatCannotBeWritten) {
   fs::create_directories(folder_ / "folder/model.safetensors");
   expect_end(train("--steps 1 --export " + in("folder")), 1,
              "folder/model.safetensors] is a directory; expected a file, or none");
+  // A run folder's config.json is the run's, in this run's and in another's.
+  expect_end(train("--steps 1 --export " + in("run/")), 1, "run/ is a run folder");
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+  ASSERT_EQ(train("--steps 1", "other").status, 0);
+  const std::string config = text_of("other/config.json");
+  expect_end(train("--steps 1 --export " + in("other")), 1, "other is a run folder");
+  EXPECT_EQ(text_of("other/config.json"), config);
   EXPECT_FALSE(fs::exists(folder_ / "run"));
   // A folder may have any name.
   EXPECT_EQ(train("--steps 1 --export " + in("x.safetensors")).status, 0);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "model/data/image_source.h"
 #include "model/data/text_source.h"
@@ -54,6 +56,17 @@ struct TokenShape {
   std::int64_t context, vocabulary;
 };
 
+// A smaller vocabulary than that of all bytes will do for plain letters.
+std::vector<std::uint8_t> read_bytes(const std::string& file, std::int64_t vocabulary) {
+  std::vector<std::uint8_t> bytes = model::read_file(file);
+  const auto beyond = std::ranges::find_if(bytes, [=](auto byte) { return byte >= vocabulary; });
+  if (beyond == bytes.end()) return bytes;
+  throw tensor::InvalidArgument("[train] " + file + " has the byte " + std::to_string(*beyond) +
+                                " at " + std::to_string(beyond - bytes.begin()) +
+                                "; expected bytes in [0, " + std::to_string(vocabulary) +
+                                "); give the model vocabulary=256");
+}
+
 std::unique_ptr<model::DataSource> open_tokens(const DataChoice& data, const TokenShape& config,
                                                std::optional<std::uint64_t> shuffle_seed) {
   const auto ends_with_bin = [](const fs::path& file) { return file.extension() == ".bin"; };
@@ -69,8 +82,8 @@ std::unique_ptr<model::DataSource> open_tokens(const DataChoice& data, const Tok
       if (std::ranges::any_of(data.files, ends_with_bin)) break;
       [[fallthrough]];
     case DataFormat::kText:
-      return std::make_unique<model::TextSource>(model::read_file(only_file(data, "text")),
-                                                 config.context, shuffle_seed);
+      return std::make_unique<model::TextSource>(
+          read_bytes(only_file(data, "text"), config.vocabulary), config.context, shuffle_seed);
     default:
       fail_format(data.format, "auto, text, nanogpt or llm.c, since the model takes tokens");
   }

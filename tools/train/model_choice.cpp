@@ -22,6 +22,11 @@ constexpr const char* kConfigFile = "config.json";
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
+// A run and a model both have a config.json; only a run has losses.
+bool is_run_folder(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / "losses.csv");
+}
+
 std::string read_text(const std::filesystem::path& path) {
   try {
     return checkpoint::read_text(checkpoint::posix_file_system(), path);
@@ -32,6 +37,11 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 ModelChoice from_folder(const std::filesystem::path& folder, const std::string& changes) {
+  if (is_run_folder(folder)) {
+    throw tensor::InvalidArgument("[model] " + folder.string() +
+                                  " is a run folder; expected one with Hugging Face's config.json, "
+                                  "such as --export writes");
+  }
   ModelChoice choice;
   const std::string text = read_text(folder / kConfigFile);
   if (model::is_llama_config(text)) {
@@ -172,7 +182,15 @@ void check_exportable(const ModelChoice& choice) {
       "of this one are in its checkpoints");
 }
 
-void prepare_export(const std::filesystem::path& folder) {
+void prepare_export(const std::filesystem::path& folder, const std::filesystem::path& run) {
+  const auto config_in = [](const std::filesystem::path& place) {
+    return std::filesystem::weakly_canonical(place / kConfigFile);
+  };
+  if (is_run_folder(folder) || config_in(folder) == config_in(run)) {
+    throw tensor::InvalidArgument("[train] --export: " + folder.string() +
+                                  " is a run folder, which has a config.json of its own; expected "
+                                  "another folder");
+  }
   checkpoint::FileSystem& files = checkpoint::posix_file_system();
   try {
     checkpoint::make_directories(files, folder);

@@ -33,8 +33,8 @@ void import_weights(engine::Engine& engine, const ModelChoice& choice);
 void check_exportable(const ModelChoice& choice);
 
 // Makes the folder for that, so that a place that cannot be written is known before the training.
-// Throws FileError.
-void prepare_export(const std::filesystem::path& folder);
+// Throws FileError, and InvalidArgument for a folder of runs, such as the one of this run.
+void prepare_export(const std::filesystem::path& folder, const std::filesystem::path& run);
 
 // Writes model.safetensors and config.json of a language model, on rank 0, from the checkpoint with
 // this tag (none: the latest) among `checkpoints`. Collective.

@@ -52,9 +52,14 @@ class Session {
                 {.log = &log, .total_steps = options.steps}) {
     engine_.measure_memory();  // for the report at the end
     check_log_filter();
+    if (!config.optimizer && !options.resume) {
+      throw tensor::InvalidArgument(
+          "[train] the configuration has no \"optimizer\", without which nothing is trained; add "
+          "one");
+    }
     if (!options.export_weights.empty()) {
       check_exportable(model_);
-      if (world.rank() == 0) prepare_export(options.export_weights);
+      if (world.rank() == 0) prepare_export(options.export_weights, options.run);
     }
     if (!options.eval_data.files.empty()) {
       // Unlike its own source, the engine does not read this one ahead.
@@ -65,6 +70,22 @@ class Session {
 
   void run() {
     begin();
+    if (nothing_to_train()) {
+      evaluate();
+    } else {
+      train_to_end();
+    }
+    if (!options_.export_weights.empty()) {
+      const comm::LongWaits waits(world_, engine_.config().checkpoint.timeout_seconds);
+      export_weights(world_, checkpoints_, resumed_tag_, model_, options_.export_weights);
+      world_.all().barrier().wait();
+      say("weights exported to " + options_.export_weights);
+    }
+    engine_.close();
+  }
+
+ private:
+  void train_to_end() {
     const std::int64_t trace_step = options_.trace_step > 0 ? options_.trace_step : options_.steps;
     while (engine_.global_steps() < options_.steps) {
       const std::int64_t step = engine_.global_steps() + 1;
@@ -76,19 +97,13 @@ class Session {
       if (due(step, options_.eval_every)) evaluate();
       if (due(step, options_.save_every)) save();
     }
-    if (saved_step_ != engine_.global_steps()) save();
     engine_.finish_save();
     report();
-    if (!options_.export_weights.empty()) {
-      const comm::LongWaits waits(world_, engine_.config().checkpoint.timeout_seconds);
-      export_weights(world_, checkpoints_, resumed_tag_, model_, options_.export_weights);
-      world_.all().barrier().wait();
-      say("weights exported to " + options_.export_weights);
-    }
-    engine_.close();
   }
 
- private:
+  // Only a resumed run may have all its steps behind it. It leaves the run folder as it is.
+  bool nothing_to_train() const { return saved_step_ >= options_.steps; }
+
   void begin() {
     // A folder to go on in must be there; that it is missing is said by the load.
     const bool takes_folder = !options_.resume || std::filesystem::is_directory(options_.run);
@@ -102,7 +117,7 @@ class Session {
       saved_step_ = engine_.global_steps();
       resumed_tag_ = loaded.tag;
       say("resumed from " + loaded.tag + " at step " + std::to_string(saved_step_));
-      if (saved_step_ >= options_.steps) {
+      if (nothing_to_train()) {
         say("nothing to train: --steps " + std::to_string(options_.steps) +
             " counts from the run's beginning");
       }
@@ -119,7 +134,7 @@ class Session {
       throw tensor::InvalidArgument("[train] --trace-step " + std::to_string(options_.trace_step) +
                                     " is before the resumed step; expected a later one");
     }
-    if (world_.rank() != 0) return;
+    if (world_.rank() != 0 || nothing_to_train()) return;
     folder_->begin_losses(engine_.global_steps());
     folder_->write("config.json", engine_.config().canonical_text);
     folder_->write("startup.txt", engine_.startup_report() + "\n");
