@@ -30,8 +30,16 @@ class DeviceWait final : public Observer {
 // Shows each instruction as a span in NVIDIA's profilers, such as "ForwardPass(c0 m5 b1)".
 class ProfilerSpans final : public Observer {
  public:
+  ProfilerSpans() = default;
+  ProfilerSpans(const ProfilerSpans&) = delete;
+  ProfilerSpans& operator=(const ProfilerSpans&) = delete;
+  ~ProfilerSpans() override;  // ends the span of an instruction that failed
+
   void before(std::int64_t step, const schedule::Instruction& instruction) override;
   void after(std::int64_t step, const schedule::Instruction& instruction) override;
+
+ private:
+  bool open_ = false;
 };
 
 }  // namespace penstock::engine

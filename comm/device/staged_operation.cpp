@@ -48,9 +48,9 @@ bool Delayed::advance() {
   return done_;
 }
 
-void Line::push(std::shared_ptr<Delayed> operation) {
+void Line::push(const std::shared_ptr<Delayed>& operation) {
   operation->line_ = shared_from_this();
-  waiting_.push_back(std::move(operation));
+  waiting_.push_back(operation);
 }
 
 void Line::advance() {
@@ -61,7 +61,11 @@ void Line::advance() {
     ~Within() { advancing = false; }
     bool& advancing;
   } const within(advancing_);
-  while (!waiting_.empty() && waiting_.front()->try_begin()) waiting_.pop_front();
+  while (!waiting_.empty()) {
+    const std::shared_ptr<Delayed> next = waiting_.front().lock();
+    if (next != nullptr && !next->try_begin()) break;
+    waiting_.pop_front();
+  }
 }
 
 StagedCollective::StagedCollective(std::shared_ptr<Stage> stage, CollectiveCall call)

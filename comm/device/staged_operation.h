@@ -67,12 +67,14 @@ class Delayed : public Operation {
 // Delayed operations that must begin in the order in which they were called, as on all ranks.
 class Line : public std::enable_shared_from_this<Line> {
  public:
-  void push(std::shared_ptr<Delayed> operation);
+  void push(const std::shared_ptr<Delayed>& operation);
   void advance();
 
  private:
   bool advancing_ = false;
-  std::deque<std::shared_ptr<Delayed>> waiting_;
+  // The world keeps them. When it was aborted it gives them up, begun or not; they know their line,
+  // so a line that kept them would never let go of them, nor of the rank's memory.
+  std::deque<std::weak_ptr<Delayed>> waiting_;
 };
 
 // A collective; of host tensors too, when it has to wait for those before it.

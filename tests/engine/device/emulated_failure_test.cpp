@@ -58,6 +58,33 @@ TEST_F(EmulatedFailure, DataThatAKernelRefusesEndsTheCallThatBroughtThem) {
   }
 }
 
+TEST_F(EmulatedFailure, LeavesNothingOnDevices) {
+  for (const std::string device : {R"("transport": "nccl")", R"("transport": "staged")",
+                                   R"("sharing": true)", R"("graphs": true)"}) {
+    for (const schedule::Opcode opcode :
+         {schedule::Opcode::kReduceGrads, schedule::Opcode::kOptimizerStep}) {
+      SCOPED_TRACE(device + ", " + std::string(schedule::name(opcode)));
+      cuda_emulation::start({.devices = 4});
+      const auto errors = on_ranks<std::string>(4, [&](comm::World& world) {
+        const auto config = config_of(ModelGrid{.pipe = 2, .data = 2}, kClippedAdamW,
+                                      R"({"device": {"type": "cuda", )" + device + "}}");
+        engine::Engine engine(world, small_gpt2(), config, small_tokens());
+        engine.train_batch();
+        if (world.rank() == 1) {
+          engine.replace_handler(opcode, [](const schedule::Instruction&, const auto&) {
+            throw std::runtime_error("this fails");
+          });
+        }
+        return thrown_by([&] { engine.train_batch(); });
+      });
+      for (const std::string& error : errors) {
+        EXPECT_NE(error.find("this fails"), std::string::npos) << error;
+      }
+      EXPECT_EQ(cuda_emulation::leftovers(), std::vector<std::string>());
+    }
+  }
+}
+
 TEST_F(EmulatedFailure, ABrokenConnectionEndsAllRanks) {
   const auto errors = on_ranks<std::string>(2, [&](comm::World& world) {
     engine::Engine engine(world, small_gpt2(), config(), small_tokens());
