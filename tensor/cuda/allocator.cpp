@@ -9,6 +9,7 @@
 #include "tensor/cuda/cuda.h"
 #include "tensor/cuda/event_fence.h"
 #include "tensor/cuda/queue.h"
+#include "tensor/cuda/room.h"
 #include "tensor/cuda/staging.h"
 #include "tensor/error.h"
 #include "tensor/out_of_memory.h"
@@ -77,7 +78,7 @@ class CudaAllocator final : public Allocator {
       check(cudaMemPoolTrimTo(pool_, 0), "cudaMemPoolTrimTo");
       block = take(bytes);
     }
-    if (block == nullptr) throw OutOfMemory(bytes, describe_memory());
+    if (block == nullptr) throw OutOfMemory(bytes, room_left());
     if constexpr (kPoisons) fill(block, kPoison, bytes);
     return block;
   }
@@ -183,13 +184,6 @@ class CudaAllocator final : public Allocator {
     }
     check(status, "cudaMallocAsync");
     return block;
-  }
-
-  std::string describe_memory() const {
-    std::size_t available = 0, total = 0;
-    check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
-    return " on " + device().to_string() + ", where " + std::to_string(available) + " of " +
-           std::to_string(total) + " bytes are free";
   }
 
   void fill(void* to, int byte, std::size_t bytes) {

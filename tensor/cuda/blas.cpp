@@ -215,7 +215,8 @@ bool Blas::multiply(const Product& product) {
   if (fresh) choose_algorithm(handle_, product, plan);
   if (!plan.found) return false;
   if (workspace_ == nullptr) {
-    check(cudaMallocAsync(&workspace_, kWorkspace, stream_), "cudaMallocAsync");
+    check(cudaMallocAsync(&workspace_, kWorkspace, stream_),
+          "cudaMallocAsync (workspace of matrix products)");
   }
   const float one = 1, old = product.accumulate ? 1 : 0;
   const double one_f64 = 1, old_f64 = old;

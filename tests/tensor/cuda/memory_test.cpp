@@ -8,9 +8,12 @@
 
 #include <gtest/gtest.h>
 
+#include "tensor/context.h"
 #include "tensor/cuda/cuda.h"
 #include "tensor/error.h"
+#include "tensor/ops/matmul.h"
 #include "tensor/storage.h"
+#include "tensor/tensor.h"
 #include "tests/cuda_emulation/emulation.h"
 #include "tests/support/errors.h"
 
@@ -18,8 +21,11 @@ namespace penstock::testing {
 namespace {
 
 using tensor::Allocator;
+using tensor::Context;
+using tensor::DType;
 using tensor::InvalidArgument;
 using tensor::Storage;
+using tensor::Tensor;
 using tensor::cuda::device_memory;
 using tensor::cuda::make_cuda_allocator;
 using tensor::cuda::make_pinned_allocator;
@@ -118,6 +124,17 @@ TEST_F(CudaMemory, SaysHowMuchWasAskedForWhenThereIsNoRoom) {
       << text;
   const Storage fits(allocator, 100 * kMiB);  // and goes on
   EXPECT_EQ(allocator->counters()->live_bytes(), static_cast<std::int64_t>(100 * kMiB));
+}
+
+TEST_F(CudaMemory, SaysWhatElseHadNoRoom) {
+  Context context(make_cuda_allocator({}));
+  const Tensor x = Tensor::zeros(context, {8, 8}, DType::kF32);
+  const Storage rest(context.allocator, 240 * kMiB);
+  const std::string text = message<std::bad_alloc>([&] { matmul(context, x, x); });
+  EXPECT_TRUE(
+      text.starts_with("[memory] there is no room for what cudaMallocAsync (workspace of "
+                       "matrix products) needs on cuda:0, where "))
+      << text;
 }
 
 TEST_F(CudaMemory, PinnedBlocksAreUsedAgain) {
