@@ -113,33 +113,52 @@ void NcclCommunicator::connect() {
   check_version();
   const std::vector<Channel> channels = channels_of(links_, size());
   const std::vector<ncclUniqueId> ids = agree_on_ids(*plane_->host, channels);
-  const int device = plane_->memory->device().index;
-  const auto make = [&](const Lane::Members& members) {
-    lanes_.push_back(std::make_shared<Lane>(plane_->world, device, members));
-    lanes_.back()->wait();
-    return lanes_.back();
-  };
+  const Tensor byte = Tensor::zeros(tensor::Context(plane_->memory), {1}, DType::kU8);
   for (std::size_t i = 0; i < channels.size(); ++i) {
     const auto [from, to, kind] = channels[i];
     if (from != rank() && to != rank()) continue;
-    auto lane = make({.id = ids[i],
-                      .size = 2,
-                      .rank = from == rank() ? 0 : 1,
-                      .most_blocks = kMostBlocksOfChannel,
-                      .text = "the " + std::string(name_of(kind)) + " channel from rank " +
-                              std::to_string(plane_->world_rank(from)) + " to rank " +
-                              std::to_string(plane_->world_rank(to))});
-    if (from == rank()) {
+    const bool sends = from == rank();
+    auto lane = make_lane({.id = ids[i],
+                           .size = 2,
+                           .rank = sends ? 0 : 1,
+                           .most_blocks = kMostBlocksOfChannel,
+                           .text = "the " + std::string(name_of(kind)) + " channel from rank " +
+                                   std::to_string(plane_->world_rank(from)) + " to rank " +
+                                   std::to_string(plane_->world_rank(to))},
+                          byte, [=](ncclComm_t comm, cudaStream_t stream) {
+                            return sends ? ncclSend(byte.raw(), 1, kByte, 1, comm, stream)
+                                         : ncclRecv(byte.raw(), 1, kByte, 0, comm, stream);
+                          });
+    if (sends) {
       outlets_[channel_index(to, kind)].lane = std::move(lane);
     } else {
       inlets_[channel_index(from, kind)]->lane = std::move(lane);
     }
   }
-  group_ = make({.id = ids.back(),
+  group_ =
+      make_lane({.id = ids.back(),
                  .size = size(),
                  .rank = rank(),
                  .most_blocks = 0,
-                 .text = "the group of " + list_of(plane_->world_ranks)});
+                 .text = "the group of " + list_of(plane_->world_ranks)},
+                byte, [=](ncclComm_t comm, cudaStream_t stream) {
+                  return ncclAllReduce(byte.raw(), byte.raw(), 1, ncclUint8, ncclMax, comm, stream);
+                });
+}
+
+// NCCL connects two ranks at their first transfer, and takes memory for that, for which the driver
+// may wait for all that runs. So the first is here, where no other does that could need this rank.
+std::shared_ptr<Lane> NcclCommunicator::make_lane(const Lane::Members& members, const Tensor& byte,
+                                                  Start first) {
+  auto lane = std::make_shared<Lane>(plane_->world, plane_->memory->device().index, members);
+  lanes_.push_back(lane);
+  lane->wait();
+  lane->push({.start = std::move(first),
+              .before = plane_->memory->fence(),
+              .keep = {byte},
+              .text = "the first transfer of " + members.text});
+  lane->wait();
+  return lane;
 }
 
 Work NcclCommunicator::isend(Message message, int peer, ChannelKind kind) {

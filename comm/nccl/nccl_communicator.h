@@ -42,6 +42,9 @@ class NcclCommunicator final : public Communicator {
   using Start = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
 
   void connect();
+  // Collective over the members: connects them, and transfers a byte.
+  std::shared_ptr<Lane> make_lane(const Lane::Members& members, const tensor::Tensor& byte,
+                                  Start first);
   Work start(CollectiveCall call, Start start);
   // Gives the tensors of a message to the peer's device; null when that needs no NCCL.
   std::shared_ptr<Ticket> start_send(std::vector<tensor::Tensor> tensors, int peer,

@@ -64,6 +64,18 @@ TEST_P(DeviceGrid, CarriesTensorsOfDevices) {
   });
 }
 
+TEST_P(DeviceGrid, ConnectsAllBeforeTheFirstMessage) {
+  run([](World& world, GridComms&, const auto&) {
+    world.all().barrier().wait();
+    auto calls = cuda_emulation::counters().nccl_calls;
+    const int pairs = GetParam() == Transport::kNccl ? 2 : 0;  // of neighbours in the pipe
+    EXPECT_EQ(calls["ncclSend"], pairs * 4) << "both ways, for both kinds of messages";
+    EXPECT_EQ(calls["ncclRecv"], pairs * 4);
+    EXPECT_EQ(calls["ncclAllReduce"], pairs * 4) << "of each rank, in its groups of pipe and data";
+    world.all().barrier().wait();
+  });
+}
+
 TEST_P(DeviceGrid, WaitsForNoDeviceOnTheHost) {
   std::int64_t before = 0;
   run([&before](World& world, GridComms& comms, const auto& memory) {
