@@ -1,6 +1,7 @@
 // tools/gpu_check's table, from a bundle whose programs are stand-ins: what passes, fails, runs out
 // of time or cannot run is told apart, and the exit status follows.
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -134,6 +135,22 @@ TEST_F(GpuCheck, CountsFailures) {
              "10 losses, at most 2.0e-02 off the CPU's");
   expect_row(run("crash", 1), "operations against double precision", "FAILED",
              "1 of 5 tests passed, status -11");
+}
+
+TEST_F(GpuCheck, WhatDoesNotStartFailsAndTheRestRuns) {
+  for (const char* name : {"bin/tensor_cuda_parity_test_gpu", "bin/penstock-train"}) {
+    fs::resize_file(folder_ / name, 0);
+    std::ofstream(folder_ / name) << "\x7f"
+                                     "ELF, in part";
+  }
+  const auto lines = run("", 1);
+  const std::string program = (fs::canonical(folder_.path()) / "bin/").string();
+  for (const char* step : {"operations against double precision", "penstock-train in two stages"}) {
+    ASSERT_TRUE(lines.contains(step));
+    EXPECT_NE(lines.at(step).find("  FAILED  "), std::string::npos) << lines.at(step);
+    EXPECT_NE(lines.at(step).find(program), std::string::npos) << lines.at(step);
+  }
+  expect_row(lines, "speed of kernels", "passed", "device copy: 4100 GB/s");
 }
 
 TEST_F(GpuCheck, EndsInTime) {

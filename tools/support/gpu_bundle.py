@@ -28,7 +28,10 @@ def fail(message):
 
 
 def run(command, advice="", **options):
-    result = subprocess.run(command, **options)
+    try:
+        result = subprocess.run(command, **options)
+    except OSError as error:
+        fail(f"{command[0]} does not start: {error.strerror}{advice}")
     if result.returncode != 0:
         fail(f"'{' '.join(map(str, command))}' failed{advice}")
     return result.stdout
@@ -79,15 +82,16 @@ def stage():
         shutil.copy(ROOT / file, STAGE)
     for file in ("cudnn_attention.py", "gpu_steps.py"):
         shutil.copy(ROOT / "tools" / "support" / file, STAGE / "support")
-    for file in run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).splitlines():
-        if not file.startswith("tests/golden/"):  # for reading what a failed test names
-            target = STAGE / "sources" / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / file, target)
     return STAGE
 
 
 def pack(file):
+    # For reading what a failed test names.
+    for name in run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).splitlines():
+        if not name.startswith("tests/golden/"):
+            target = STAGE / "sources" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
     with tarfile.open(file, "w:xz", preset=6) as archive:
         archive.add(STAGE, arcname=STAGE.name)
     size = file.stat().st_size

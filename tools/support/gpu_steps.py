@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 PASSED, FAILED, ABSENT, LATE = "passed", "FAILED", "could not run", "OUT OF TIME"
 SKIPPED_STATUS = 77  # of our tests, where there is no device
+NOT_STARTED = 126  # as a shell has it
 NO_CUDA = "the CUDA runtime sees no device"
 OPS = "tensor_cuda_parity_test_gpu"
 TRAINING = "engine_device_parity_test_gpu"
@@ -56,10 +57,15 @@ class Machine:
             return Finished(None, "")
         log = self.logs / (name.replace(" ", "_").replace(",", "") + ".log")
         with log.open("w+") as output:
-            process = subprocess.Popen([str(word) for word in command], cwd=self.root,
-                                       env={**self.environment, **(settings or {})},
-                                       stdout=output, stderr=subprocess.STDOUT,
-                                       start_new_session=True)
+            try:
+                process = subprocess.Popen([str(word) for word in command], cwd=self.root,
+                                           env={**self.environment, **(settings or {})},
+                                           stdout=output, stderr=subprocess.STDOUT,
+                                           start_new_session=True)
+            except OSError as error:  # such as a program that a bundle has but in part
+                output.write(f"{command[0]} does not start: {error.strerror}\n")
+                output.flush()
+                return Finished(NOT_STARTED, log.read_text(errors="replace"))
             try:
                 status = process.wait(timeout=seconds)
             except subprocess.TimeoutExpired:
@@ -165,7 +171,10 @@ def judge_tests(finished):
         return Outcome(LATE, f"after {counts}" + (f", {len(bad)} failed" if bad else ""))
     if finished.status == SKIPPED_STATUS:
         return Outcome(ABSENT, NO_CUDA)
-    if finished.status != 0 or total is None:
+    if total is None:
+        said = last_lines(finished.output, 1).strip()
+        return Outcome(FAILED, f"no test has run, status {finished.status}: {said}")
+    if finished.status != 0:
         first = f", first {bad[0]}" if bad else f", status {finished.status}"
         return Outcome(FAILED, f"{counts} passed{first}")
     if ran == 0:
