@@ -86,12 +86,12 @@ OpCase norm_case(std::int64_t rows, std::int64_t cols) {
           .grad = kGrad};
 }
 
-OpCase cross_entropy_case(std::int64_t classes) {
+OpCase cross_entropy_case(std::int64_t rows, std::int64_t classes) {
   return {.name = "cross_entropy_of_" + std::to_string(classes),
           .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
             return {softmax_cross_entropy(c, x[0], x[1], /*ignore_index=*/6)};
           },
-          .inputs = {{{20, classes}, -8, 8}, {.shape = {20}, .ids = classes}},
+          .inputs = {{{rows, classes}, -8, 8}, {.shape = {rows}, .ids = classes}},
           .output = kOutput,
           .grad = kGrad};
 }
@@ -124,31 +124,41 @@ OpCase class_parts_case() {
           .backward = false};
 }
 
+// A window that covers and one that leaves out, in steps and without.
 OpCase conv_case() {
   return {.name = "conv2d",
           .function = [](Context& c, Inputs x) -> std::vector<Tensor> {
-            return {conv2d(c, x[0], x[1], x[2], {.stride = {2, 1}, .padding = 1})};
+            return {conv2d(c, x[0], x[1], x[2], {.stride = {2, 1}, .padding = 1}),
+                    conv2d(c, x[0], x[1], {}, {.padding = 1}),
+                    conv2d(c, x[0], x[3], x[2], {.stride = {2, 3}, .padding = {1, 0}})};
           },
-          .inputs = {{{3, 2, 9, 8}}, {{5, 2, 3, 3}}, {{5}}},
+          .inputs = {{{3, 2, 9, 8}}, {{5, 2, 3, 3}}, {{5}}, {{5, 2, 3, 2}}},
           .output = kOutput,
-          .grad = kGrad};
+          .grad = 2 * kGrad};
 }
 
 }  // namespace
 
 std::vector<OpCase> layer_cases() {
-  return {linear_case("linear", WeightLayout::kOutIn, 24, 40),
-          linear_case("linear_by_inputs", WeightLayout::kInOut, 24, 40),
-          linear_case("linear_of_odd_sizes", WeightLayout::kOutIn, 13, 9),
-          gelu_case("linear_gelu", WeightLayout::kOutIn, 24, 40),
-          gelu_case("linear_gelu_by_inputs", WeightLayout::kInOut, 16, 64),
-          gelu_case("linear_gelu_of_odd_sizes", WeightLayout::kInOut, 13, 9), matmul_case(),
-          // More than two tiles of keys, so that each place of shared memory is used again.
-          attention_case("attention", 150, 64, {.heads = 2, .kv_heads = 1, .causal = true}),
-          attention_case("attention_to_all", 70, 128, {.heads = 1, .kv_heads = 1, .causal = false}),
-          attention_case("attention_of_small_heads", 37, 5, {.heads = 4, .kv_heads = 2}),
-          norm_case(40, 96), norm_case(9, 7), cross_entropy_case(7), cross_entropy_case(304),
-          class_parts_case(), conv_case()};
+  return {
+      linear_case("linear", WeightLayout::kOutIn, 24, 40),
+      linear_case("linear_by_inputs", WeightLayout::kInOut, 24, 40),
+      linear_case("linear_of_odd_sizes", WeightLayout::kOutIn, 13, 9),
+      linear_case("linear_in_tiles", WeightLayout::kInOut, 70, 65),
+      gelu_case("linear_gelu", WeightLayout::kOutIn, 24, 40),
+      gelu_case("linear_gelu_by_inputs", WeightLayout::kInOut, 16, 64),
+      gelu_case("linear_gelu_of_odd_sizes", WeightLayout::kInOut, 13, 9), matmul_case(),
+      // More than two tiles of keys, so that each place of shared memory is used again.
+      attention_case("attention", 150, 64, {.heads = 2, .kv_heads = 1, .causal = true}),
+      attention_case("attention_to_all", 70, 128, {.heads = 1, .kv_heads = 1, .causal = false}),
+      attention_case("attention_of_heads_of_24", 70, 24, {.heads = 4, .kv_heads = 2}),
+      attention_case("attention_of_heads_of_80", 33, 80, {.heads = 1, .kv_heads = 1}),
+      attention_case("attention_of_small_heads", 37, 5, {.heads = 4, .kv_heads = 2}),
+      attention_case("attention_of_a_token", 1, 3, {.heads = 1, .kv_heads = 1}), norm_case(40, 96),
+      norm_case(9, 7), norm_case(9, 600), norm_case(800, 8),  // more rows than blocks
+      norm_case(2, 20000),                                    // too long to be held in registers
+      norm_case(0, 16), cross_entropy_case(20, 7), cross_entropy_case(20, 304),
+      cross_entropy_case(20, 5000), cross_entropy_case(700, 16), class_parts_case(), conv_case()};
 }
 
 }  // namespace penstock::testing

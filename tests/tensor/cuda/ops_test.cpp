@@ -33,8 +33,9 @@ using tensor::Tensor;
 
 class CudaOps : public ::testing::TestWithParam<OpCase> {};
 
-std::vector<OpResult> run_emulated(const OpCase& op, const OpForm& form, std::uint64_t seed) {
-  cuda_emulation::start({.seed = seed});
+std::vector<OpResult> run_emulated(const OpCase& op, const OpForm& form,
+                                   const cuda_emulation::Options& options) {
+  cuda_emulation::start(options);
   std::vector<OpResult> results;
   {
     Context device(tensor::cuda::make_cuda_allocator({}));
@@ -56,10 +57,26 @@ TEST_P(CudaOps, GiveTheResultsOfTheCpuInAnyOrder) {
     SCOPED_TRACE(form.to_string());
     Context cpu = cpu_context();
     const std::vector<OpResult> wanted = run_op(op, form, cpu);
-    const std::vector<OpResult> first = run_emulated(op, form, 1);
+    const std::vector<OpResult> first = run_emulated(op, form, {.seed = 1});
     ASSERT_EQ(first.size(), wanted.size());
     EXPECT_EQ(compare_results(op, first, wanted), "");
-    EXPECT_EQ(compare_bits(run_emulated(op, form, 2), first), "");
+    EXPECT_EQ(compare_bits(run_emulated(op, form, {.seed = 2}), first), "");
+  }
+}
+
+// By the library's own kernel.
+TEST(CudaProducts, AreTheCpusWhereCublasHasNoAlgorithm) {
+  for (const OpCase& op : layer_cases()) {
+    const bool multiplies = op.name.starts_with("linear") || op.name.starts_with("matmul") ||
+                            op.name.starts_with("conv");
+    if (!multiplies) continue;
+    for (const OpForm& form : forms_of(op)) {
+      SCOPED_TRACE(op.name + ", " + form.to_string());
+      Context cpu = cpu_context();
+      const std::vector<OpResult> got = run_emulated(op, form, {.refuse_products = true});
+      EXPECT_EQ(compare_results(op, got, run_op(op, form, cpu)), "");
+      EXPECT_EQ(cuda_emulation::counters().products, 0);
+    }
   }
 }
 

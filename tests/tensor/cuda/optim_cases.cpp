@@ -61,6 +61,14 @@ std::vector<OpCase> optim_cases() {
                  [](Context& c, ParameterList list) {
                    sgd_update(c, list, {.lr = 0.1, .weight_decay = 0.1}, 0.5, false);
                  }),
+      // At the first update, which does not read the buffer, and later.
+      optim_case(
+          "first_momentum",
+          [](Context& c, ParameterList list) {
+            sgd_update(c, list, {.lr = 0.1, .momentum = 0.9, .dampening = 0.1}, 0.5, true);
+            sgd_update(c, list, {.lr = 0.1, .momentum = 0.9, .dampening = 0.1}, 0.5, false);
+          },
+          1),
       optim_case("momentum",
                  [](Context& c, ParameterList list) {
                    sgd_update(c, list, {.lr = 0.1, .momentum = 0.9, .nesterov = true}, 0.5, false);
