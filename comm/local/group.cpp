@@ -33,14 +33,13 @@ bool lies_elsewhere(tensor::Device from, tensor::Device to) {
   return from != to && !from.is_meta() && !to.is_meta();
 }
 
-// Queued; the original is in use until that is done.
+// Queued; the original is in use until that is done, and of a device the memory is its user.
 Tensor copy_to(const std::shared_ptr<tensor::Allocator>& memory, const Tensor& from) {
   const Tensor to = Tensor::empty(memory, from.shape(), from.dtype());
   if (from.device() == tensor::kCpuDevice) {
     memory->upload(to.raw(), {from.raw(), from.nbytes()});
   } else {
     memory->copy(to.raw(), from.raw(), from.nbytes());
-    from.storage()->add_user(memory);
   }
   return to;
 }
@@ -76,10 +75,17 @@ Message Parcel::take(const std::shared_ptr<tensor::Allocator>& memory) {
   }
   Message message = std::move(message_);
   for (const auto& fence : fences_) memory->wait_for(*fence);
+  // Before the lock: a copy may have to wait, and moves other transfers on meanwhile.
+  std::vector<Tensor> copied;  // the originals, on devices
+  for (tensor::Tensor& tensor : message.tensors) {
+    if (!lies_elsewhere(tensor.device(), memory->device())) continue;
+    Tensor original = std::exchange(tensor, copy_to(memory, tensor));
+    if (original.device() != tensor::kCpuDevice) copied.push_back(std::move(original));
+  }
   if (!message.tensors.empty()) {
     const std::lock_guard lock(hub_.charge_mutex());
-    for (tensor::Tensor& tensor : message.tensors) {
-      if (lies_elsewhere(tensor.device(), memory->device())) tensor = copy_to(memory, tensor);
+    for (const Tensor& original : copied) original.storage()->add_user(memory);
+    for (const tensor::Tensor& tensor : message.tensors) {
       tensor.storage()->charge(memory->counters());
       if (!fences_.empty()) tensor.storage()->add_user(memory);
     }

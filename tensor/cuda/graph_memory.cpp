@@ -10,7 +10,9 @@
 namespace penstock::tensor::cuda {
 
 GraphMemory::~GraphMemory() {
-  for (const auto& [block, about] : blocks_) cudaFree(const_cast<void*>(block));
+  for (const auto& [block, about] : blocks_) {
+    cudaFreeAsync(const_cast<void*>(block), stream_.get());
+  }
 }
 
 void GraphMemory::begin_trial() {
@@ -63,15 +65,18 @@ GraphMemory::Blocks::iterator GraphMemory::find(std::size_t bytes, bool written)
   return best;
 }
 
-// Not from the pool: a stream-ordered allocation would be a part of the graph.
+// On a stream of its own: on the one that is captured it would be a part of the graph, and
+// cudaMalloc may wait for all that the device does, transfers that need this rank among it.
 GraphMemory::Blocks::iterator GraphMemory::allocate(std::size_t bytes) {
+  if (stream_ == nullptr) stream_ = make_stream();
   void* fresh = nullptr;
-  const cudaError_t status = cudaMalloc(&fresh, bytes);
+  const cudaError_t status = cudaMallocAsync(&fresh, bytes, stream_.get());
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // or the next launch would report it
     return blocks_.end();
   }
-  check(status, "cudaMalloc");
+  check(status, "cudaMallocAsync");
+  check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");  // nothing else is on it
   bytes_ += static_cast<std::int64_t>(bytes);
   return blocks_.emplace(fresh, Block{bytes, false, false}).first;
 }

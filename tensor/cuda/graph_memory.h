@@ -12,6 +12,8 @@
 #include <map>
 #include <vector>
 
+#include "tensor/cuda/handle.h"
+
 namespace penstock::tensor::cuda {
 
 class GraphMemory {
@@ -53,6 +55,7 @@ class GraphMemory {
   Blocks::iterator find(std::size_t bytes, bool written);
   Blocks::iterator allocate(std::size_t bytes);
 
+  Stream stream_;  // of allocating; made when first needed
   Blocks blocks_;
   std::int64_t bytes_ = 0;
   Stage stage_ = Stage::kNone;
