@@ -1,10 +1,12 @@
 // Handlers of the compute lane: forward, the three forms of backward, the optimizer step.
 #include <numeric>
+#include <string>
 #include <utility>
 
 #include "engine/handlers.h"
 #include "engine/passes.h"
 #include "engine/workspace.h"
+#include "tensor/error.h"
 
 namespace penstock::engine {
 
@@ -38,7 +40,15 @@ PipeBuffer* buffer_before(RankState& state, const Instruction& instruction) {
 PipeBuffer& buffer_with_inputs(RankState& state, const Instruction& instruction) {
   PipeBuffer* before = buffer_before(state, instruction);
   if (before == nullptr) {
-    return state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+    PipeBuffer& buffer =
+        state.buffers.at(instruction.chunk, instruction.micro_batch, instruction.buffer);
+    // On the last stage labels alone may have come, where a trainer replaced a handler.
+    if (buffer.inputs.empty()) {
+      throw tensor::InternalError("[pipe] there are no inputs of micro batch " +
+                                  std::to_string(instruction.micro_batch.value) +
+                                  "; does a replaced handler leave out to receive them?");
+    }
+    return buffer;
   }
   PipeBuffer& buffer =
       state.buffers.claim(instruction.chunk, instruction.micro_batch, instruction.buffer);

@@ -152,6 +152,23 @@ TEST(Failure, AtAnyInstructionOfAnyStageEndsAllRanksWithItsPlace) {
 }
 
 // A layer's own exception is nested, and the text names the layer.
+TEST(Failure, OfAHandlerThatReceivesNothingIsFound) {
+  const RunSpec run{.pipe = 2};
+  const auto outcomes = on_ranks<Outcome>(run.ranks(), [&](comm::World& world) {
+    engine::Engine engine(world, mlp8(), config_of(run), mlp_samples(64));
+    engine.replace_handler(schedule::Opcode::kRecvActivation,
+                           [](const Instruction&, const std::function<void()>&) {});
+    Outcome outcome;
+    keep_error([&] { engine.train_batch(); }, outcome);
+    return outcome;
+  });
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.cause.rank, 1);
+    EXPECT_NE(outcome.error.find("there are no inputs of micro batch 0"), std::string::npos)
+        << outcome.error;
+  }
+}
+
 TEST(Failure, OfALayerNamesTheLayer) {
   class Breaks final : public model::Layer {
    public:
