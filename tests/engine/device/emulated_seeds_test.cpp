@@ -16,7 +16,7 @@ constexpr std::uint64_t kSeeds = 200;
 #endif
 
 TEST(EmulatedSeeds, GiveOneResult) {
-  const DeviceRun run{.grid = {2, 1, 1}, .steps = 2};
+  const DeviceRun run{.grid = {2, 1, 1}, .steps = 1};
   comm::prepare_devices();
   Trained first;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -27,7 +27,7 @@ TEST(EmulatedSeeds, GiveOneResult) {
     ASSERT_EQ(cuda_emulation::leftovers(), std::vector<std::string>()) << "seed " << seed;
     if (seed == 0) {
       first = std::move(trained);
-      ASSERT_NE(first.losses[0], first.losses[1]) << "it does not train";
+      ASSERT_NE(first.start, first.weights) << "it does not train";
       continue;
     }
     ASSERT_TRUE(trained == first) << "seed " << seed;
