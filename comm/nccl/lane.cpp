@@ -46,7 +46,7 @@ Lane::~Lane() {
   world_aborted();
   if (flights_.empty()) return;
   // NCCL's kernels see that they are aborted, but not at once, and until then they use the tensors.
-  constexpr std::chrono::seconds kPatience{2};
+  constexpr std::chrono::seconds kPatience{10};
   const auto start = Clock::now();
   while (!stream_->idle()) {
     if (Clock::now() - start > kPatience) {  // what the device may still touch is given to nobody
